@@ -1,0 +1,124 @@
+"""Who an operation is done for (contract 1, 8).
+
+Two ways of knowing: *application identity* (the application is trusted and speaks for one tenant and one agent)
+and *verified identity* (the caller comes from a bound store or from `acting_as`, never from a model or a client).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields
+
+from .errors import CallerUnknown, InvalidRequest
+from .scopes import TENANT_LIMIT, UNIT, Partition, check_id
+
+_acting: ContextVar[Caller | None] = ContextVar("navin_caller", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The context of an operation, built by the server from a verified identity.
+
+    `verified` is False only for the application's own identity: then the ids inside a namespace are believed.
+    """
+
+    tenant_id: str
+    user_id: str | None = None
+    agent_id: str | None = None
+    session_id: str | None = None
+    project_id: str | None = None
+    teams: frozenset[str] = frozenset()
+    roles: frozenset[str] = frozenset()
+    trace: str | None = None
+    request_id: str | None = None
+    verified: bool = True
+
+    def __post_init__(self) -> None:
+        check_id("tenant_id", self.tenant_id)
+        if len(self.tenant_id.encode()) > TENANT_LIMIT:
+            raise InvalidRequest(f"tenant_id must be at most {TENANT_LIMIT} bytes of UTF-8", field="tenant_id")
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if value is not None and f.name.endswith("_id"):
+                check_id(f.name, value)
+        object.__setattr__(self, "teams", _texts("teams", self.teams))
+        object.__setattr__(self, "roles", _texts("roles", self.roles))
+
+    def pseudonym(self) -> str:
+        """Who acts, for the journal: stable inside a tenant, without the id itself."""
+        if not self.verified:
+            return "application"
+        who = self.user_id or self.agent_id or NOBODY_KNOWN
+        return hashlib.sha256(UNIT.join((self.tenant_id, who)).encode()).hexdigest()[:32]
+
+    def own(self, partition: Partition) -> bool:
+        """Whether a partition is this caller's own, whatever a policy says about its scope."""
+        match partition.scope:
+            case "user":
+                return partition.id == self.user_id
+            case "session":
+                return partition.id == self.session_id
+            case "agent" | "shared_agents":
+                return partition.id == self.agent_id
+            case "project":
+                return partition.id == self.project_id
+            case "team":
+                return partition.id in self.teams
+            case "organization":
+                return partition.id == self.tenant_id
+        return False
+
+    def partitions(self) -> tuple[Partition, ...]:
+        """Every partition that is this caller's own."""
+        named = [
+            Partition("user", self.user_id) if self.user_id else None,
+            Partition("session", self.session_id) if self.session_id else None,
+            Partition("agent", self.agent_id) if self.agent_id else None,
+            Partition("shared_agents", self.agent_id) if self.agent_id else None,
+            Partition("project", self.project_id) if self.project_id else None,
+            Partition("organization", self.tenant_id),
+        ]
+        return (*(p for p in named if p), *(Partition("team", team) for team in sorted(self.teams)))
+
+
+NOBODY_KNOWN = "nobody"
+
+
+def _texts(name: str, values: object) -> frozenset[str]:
+    if isinstance(values, str) or not isinstance(values, (frozenset, set, list, tuple)):
+        raise InvalidRequest(f"{name} must be a set of texts, got {type(values).__name__}", field=name)
+    return frozenset(check_id(name, value) for value in values)
+
+
+@contextmanager
+def acting_as(caller: Caller) -> Iterator[Caller]:
+    """Do everything inside the block for `caller`."""
+    if not isinstance(caller, Caller):
+        raise InvalidRequest(f"acting_as takes a Caller, got {type(caller).__name__}", field="caller")
+    token = _acting.set(caller)
+    try:
+        yield caller
+    finally:
+        _acting.reset(token)
+
+
+def current(*, bound: Caller | None, application: Caller | None) -> Caller:
+    """The caller of an operation that starts now, in this context.
+
+    Args:
+        bound: the caller of a bound view, if the operation came through one.
+        application: the application's own identity, or None where a verified caller is required.
+
+    Raises:
+        CallerUnknown: no caller where one is required, or two sources that disagree.
+    """
+    acting = _acting.get()
+    if bound is not None and acting is not None and bound != acting:
+        raise CallerUnknown("the bound caller and acting_as() disagree; use one of them for an operation")
+    found = bound or acting or application
+    if found is None:
+        raise CallerUnknown("no verified caller: use store.bound(caller) or `with acting_as(caller):` (require_caller=True)")
+    return found
