@@ -1,0 +1,1 @@
+"""Where memories come to rest. Each room is one engine; none imports another."""

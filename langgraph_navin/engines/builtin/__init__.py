@@ -1,0 +1,1 @@
+"""The builtin engine: PostgreSQL, embedded or yours."""

@@ -1,0 +1,279 @@
+"""Connections to PostgreSQL: one cap over every thread, event loop and colour.
+
+A free list per event loop and one for threads; no background task, no check when one is taken. A connection that
+turns out to be dead takes all idle ones with it, and the work is done again on a fresh one (`session`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import AsyncConnection, Connection
+
+from ...errors import EngineRetryable, EngineUnavailable
+from .faults import Scrubbed
+
+Sync: TypeAlias = Connection[Any]
+Async: TypeAlias = AsyncConnection[Any]
+
+
+class Permits:
+    """A counting semaphore for threads and event loops together, first come first served."""
+
+    def __init__(self, count: int) -> None:
+        self._lock = threading.Lock()
+        self._free = count
+        self._waiting: deque[Callable[[], bool]] = deque()
+
+    def _try(self, wake: Callable[[], bool] | None = None) -> bool:
+        with self._lock:
+            if self._free > 0:
+                self._free -= 1
+                return True
+            if wake is not None:
+                self._waiting.append(wake)
+            return False
+
+    def acquire(self) -> None:
+        event = threading.Event()
+
+        def wake() -> bool:
+            event.set()
+            return True
+
+        if not self._try(wake):
+            event.wait()
+
+    async def aacquire(self) -> None:
+        if self._try():
+            return
+        loop = asyncio.get_running_loop()
+        granted: asyncio.Future[None] = loop.create_future()
+        if self._try(lambda: _wake(loop, granted, self.release)):
+            return
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():
+                self.release()
+            raise
+
+    def release(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._free += 1
+                    return
+                wake = self._waiting.popleft()
+            if wake():
+                return
+
+
+def _wake(loop: asyncio.AbstractEventLoop, granted: asyncio.Future[None], release: Callable[[], None]) -> bool:
+    def grant() -> None:
+        # A waiter that was cancelled meanwhile hands the permit on.
+        if granted.done():
+            release()
+        else:
+            granted.set_result(None)
+
+    try:
+        loop.call_soon_threadsafe(grant)
+    except RuntimeError:
+        return False
+    return True
+
+
+class Connections:
+    """Connections of one `Navin`, made when needed and kept for the next use.
+
+    `prepare` False is for a pooler in transaction mode that doesn't know prepared statements.
+    """
+
+    def __init__(self, dsn: str, *, cap: int = 16, prepare: bool = True, configure: Callable[[Sync | Async], None] | None = None) -> None:
+        self._dsn = dsn
+        self._cap = cap
+        self._options: dict[str, Any] = {"autocommit": True, "prepare_threshold": 5 if prepare else None, "application_name": "navin"}
+        self._configure = configure or _nothing
+        self._closed = False
+        self._start()
+
+    def _start(self) -> None:
+        self._pid = os.getpid()
+        self._permits = Permits(self._cap)
+        self._lock = threading.Lock()
+        self._idle: deque[Sync] = deque()
+        self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
+        self._open = 0
+
+    def _usable(self) -> None:
+        if self._closed:
+            raise EngineUnavailable("this Navin is closed; open it again with Navin.open()")
+        if self._pid != os.getpid():
+            # A forked child must not speak on its parent's sockets. psycopg leaves them alone when they are dropped.
+            self._start()
+
+    # --- blocking ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def connection(self, *, fresh: bool = False) -> Iterator[Sync]:
+        """A healthy connection in autocommit, given back afterwards; `fresh` never takes a kept one."""
+        self._usable()
+        self._permits.acquire()
+        try:
+            connection = (None if fresh else self._kept()) or self._connect()
+            try:
+                yield connection
+            finally:
+                self._give_back(connection, self._idle)
+        finally:
+            self._permits.release()
+
+    def _kept(self) -> Sync | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _connect(self) -> Sync:
+        self._make_room()
+        try:
+            connection = psycopg.connect(self._dsn, **self._options)
+        except psycopg.Error as error:
+            with self._lock:
+                self._open -= 1
+            raise no_answer(error) from Scrubbed(error)
+        self._configure(connection)
+        return connection
+
+    # --- awaiting ---------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def aconnection(self, *, fresh: bool = False) -> AsyncIterator[Async]:
+        """As `connection`, for the running event loop."""
+        self._usable()
+        await self._permits.aacquire()
+        try:
+            mine = await self._mine()
+            connection = mine.idle.pop() if mine.idle and not fresh else await self._aconnect()
+            try:
+                yield connection
+            finally:
+                self._give_back(connection, mine.idle)
+        finally:
+            self._permits.release()
+
+    async def _mine(self) -> _Loop:
+        loop = asyncio.get_running_loop()
+        found = self._loops.get(loop)
+        if found is None:
+            self._drop_closed_loops()
+            found = self._loops[loop] = _Loop(self._forget)
+            await found.watch()
+        return found
+
+    async def _aconnect(self) -> Async:
+        self._make_room()
+        try:
+            connection = await AsyncConnection.connect(self._dsn, **self._options)
+        except BaseException as error:
+            with self._lock:
+                self._open -= 1
+            if isinstance(error, psycopg.Error):
+                raise no_answer(error) from Scrubbed(error)
+            raise
+        self._configure(connection)
+        return connection
+
+    # --- both -------------------------------------------------------------------------------------------------
+
+    def _make_room(self) -> None:
+        """Count a connection to come; past the cap, an idle one of another loop or of the threads makes room."""
+        with self._lock:
+            self._open += 1
+            if self._open <= self._cap:
+                return
+            lists: list[deque[Any]] = [self._idle, *(loop.idle for loop in self._loops.values())]
+            for idle in lists:
+                if idle:
+                    self._finish(idle.popleft())
+                    return
+
+    def _finish(self, connection: Sync | Async) -> None:
+        # On the libpq connection: it needs no event loop, and a closed loop's connections can be ended too.
+        connection.pgconn.finish()
+        self._open -= 1
+
+    def _give_back(self, connection: Any, idle: deque[Any]) -> None:
+        with self._lock:
+            if self._pid != os.getpid():
+                return
+            healthy = not connection.closed and connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
+            if healthy and not self._closed:
+                idle.append(connection)
+            else:
+                self._finish(connection)
+
+    def drop_idle(self) -> None:
+        """End every idle connection: one was found dead, and the others may be."""
+        with self._lock:
+            lists: list[deque[Any]] = [self._idle, *(loop.idle for loop in self._loops.values())]
+            for idle in lists:
+                while idle:
+                    self._finish(idle.pop())
+
+    def _forget(self, loop: _Loop) -> None:
+        with self._lock:
+            while loop.idle:
+                self._finish(loop.idle.pop())
+            for key, value in list(self._loops.items()):
+                if value is loop:
+                    del self._loops[key]
+
+    def _drop_closed_loops(self) -> None:
+        for key, loop in list(self._loops.items()):
+            if key.is_closed():
+                self._forget(loop)
+
+    def close(self) -> None:
+        """End every idle connection; those in use end when they are given back."""
+        self._closed = True
+        if self._pid == os.getpid():
+            self.drop_idle()
+
+
+class _Loop:
+    """An event loop's free list. It ends with its loop: `asyncio.run` closes asynchronous generators before the loop."""
+
+    def __init__(self, forget: Callable[[_Loop], None]) -> None:
+        self.idle: deque[Async] = deque()
+        self._forget = forget
+        self._keeper = self._keep()
+
+    async def watch(self) -> None:
+        await anext(self._keeper)
+
+    async def _keep(self) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            self._forget(self)
+
+
+def _nothing(connection: Sync | Async) -> None:
+    pass
+
+
+def no_answer(error: psycopg.Error) -> EngineUnavailable:
+    """The error of a DSN that doesn't answer: what was tried is in the DSN, which may hold a password, and stays out."""
+    state = f", {error.sqlstate}" if error.sqlstate else ""
+    return EngineRetryable(
+        f"can't connect to PostgreSQL ({type(error).__name__}{state}): check that the server runs, and host, port, user, password "
+        "and database of the DSN; without a DSN, Navin.open() starts a server of its own",
+        engine="builtin",
+    )

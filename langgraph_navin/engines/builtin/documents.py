@@ -1,0 +1,148 @@
+"""Writes as the documents that the function `write` takes: items, keys to forget, a text index a part, vectors.
+
+Pure. Texts are made into lexemes here and vectors asked for before, so that nothing but PostgreSQL's own work happens
+while a row is locked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import orjson
+from langgraph.store.base import get_text_at_path, tokenize_path
+
+from ...items import level
+from ...operations import Index, Remember
+from ...scopes import UNIT, indexed, joined
+from .lexemes import counted
+from .session import Reals
+
+#: Partition (stored form), namespace (indexed form), key: what names a row inside a tenant.
+Place: TypeAlias = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A `Remember` on its place, with the texts that are to be found."""
+
+    place: Place
+    write: Remember
+    #: Field names and texts for the model.
+    fields: tuple[tuple[str, str], ...] = field(repr=False)
+
+    def item(self, position: int | None, length: int) -> dict[str, Any]:
+        """The element of `p_puts`."""
+        write = self.write
+        partition, ns, key = self.place
+        whole = joined(write.namespace)
+        return {
+            "o": position,
+            "p": partition,
+            "n": ns,
+            "w": None if whole == ns else whole,
+            "k": key,
+            "i": write.item_id,
+            "v": orjson.Fragment(write.value),
+            "f": write.kind,
+            "c": level(write.classification),
+            "m": write.importance,
+            "s": write.source,
+            "t": write.ttl,
+            "d": length,
+            "x": write.expected_version,
+        }
+
+
+def place(partition: str, write: Any) -> Place:
+    return partition, indexed(joined(write.namespace)), write.key
+
+
+def paths(index: Index, configured: Sequence[str]) -> tuple[str, ...]:
+    """The paths of a value that are searchable: the write's own, or the store's."""
+    if index is False:
+        return ()
+    return tuple(configured) if index is None else index
+
+
+def fields(value: Mapping[str, Any], chosen: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Names and texts of the chosen paths, as LangGraph reads them: `$` is the whole value, a list gives one text each."""
+    for path in chosen:
+        found = get_text_at_path(value, tokenize_path(path) if path != "$" else path)
+        texts = [text for text in found if text]
+        for at, text in enumerate(texts):
+            yield (path if len(texts) == 1 else f"{path}.{at}"), text
+
+
+def spoken(value: Mapping[str, Any], chosen: Sequence[str]) -> Iterator[str]:
+    """The words of the chosen paths. Of a whole value the leaves: names of fields stand in every item and say nothing."""
+    for path in chosen:
+        if path in ("$", ""):
+            yield from _leaves(value)
+        else:
+            yield from (text for text in get_text_at_path(value, tokenize_path(path)) if text)
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, str):
+            yield node
+        elif isinstance(node, dict):
+            stack.extend(node.values())
+        elif isinstance(node, list):
+            stack.extend(node)
+        elif isinstance(node, (int, float)) and not isinstance(node, bool):
+            yield str(node)
+
+
+def batch(puts: Sequence[Put], forgotten: Iterable[Place], vectors: Sequence[Sequence[float]], configured: Sequence[str]) -> dict[str, Any]:
+    """The document parameters of `write`; None for a part that is empty."""
+    parts: dict[tuple[str, int], _Part] = {}
+    items = [_placed(put, parts, configured) for put in puts]
+    places = [_named(put.place, f=name) for put in puts for name, _ in put.fields]
+    return {
+        "puts": _json(items),
+        "gone": _json([_named(p) for p in forgotten]),
+        "texts": _json([{"p": p, "c": c, "i": part.index} for (p, c), part in parts.items()]) if puts else None,
+        "fields": _json(places),
+        "vectors": Reals(np.asarray(vectors, np.float32)) if places else None,
+    }
+
+
+@dataclass(slots=True)
+class _Part:
+    """The inverted index of one part's texts in this batch."""
+
+    size: int = 0
+    index: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, counts: Mapping[str, int]) -> int:
+        self.size += 1
+        for lexeme, count in counts.items():
+            self.index.setdefault(lexeme, []).append((self.size << 10) | count)
+        return self.size
+
+
+def _placed(put: Put, parts: dict[tuple[str, int], _Part], configured: Sequence[str]) -> dict[str, Any]:
+    length, counts = counted(spoken(put.write.document, paths(put.write.index, configured)))
+    if not length:
+        return put.item(None, 0)
+    part = parts.setdefault((put.place[0], level(put.write.classification)), _Part())
+    return put.item(part.add(counts), length)
+
+
+def _named(at: Place, **more: str) -> dict[str, str]:
+    return {"p": at[0], "n": at[1], "k": at[2], **more}
+
+
+def _json(rows: list[Any]) -> str | None:
+    return orjson.dumps(rows).decode() if rows else None
+
+
+def listed(texts: Iterable[str]) -> str:
+    """Ids as the settings take them: joined by U+001F."""
+    return UNIT.join(texts)

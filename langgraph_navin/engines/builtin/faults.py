@@ -1,0 +1,70 @@
+"""psycopg's errors in our words, without what PostgreSQL says about values.
+
+A DETAIL or CONTEXT carries the row that failed into every traceback: what is kept of a foreign error is its class,
+its SQLSTATE and the name of a constraint.
+"""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import errors as pg
+
+from ...abc import StalePolicy
+from ...errors import Conflict, EngineRetryable, EngineUnavailable, InvalidRequest, NavinError
+
+#: Raised by our functions: the space of vectors has other dimensions.
+WRONG_DIMS = "NV003"
+
+_SCHEMA_HINT = "call setup() once, or run `navin setup` with a role that may create schemas and roles"
+
+
+class Scrubbed(Exception):
+    """What is kept of a foreign error: its class, SQLSTATE and constraint."""
+
+    def __init__(self, error: psycopg.Error) -> None:
+        constraint = error.diag.constraint_name if error.diag else None
+        super().__init__(" ".join(filter(None, [type(error).__name__, error.sqlstate, constraint])))
+
+
+def mapped(error: psycopg.Error, *, sent: bool) -> NavinError | StalePolicy:
+    """The error to raise instead of `error`, with a scrubbed cause.
+
+    Args:
+        sent: whether a change may have reached the server, so that a retry isn't known to be safe.
+    """
+    found = _mapped(error, sent)
+    found.__cause__ = Scrubbed(error)
+    return found
+
+
+def _mapped(error: psycopg.Error, sent: bool) -> NavinError:
+    state = error.sqlstate or ""
+    if state == WRONG_DIMS:
+        known, given = (error.diag.message_primary or "? ?").split()
+        return wrong_dims(known, given)
+    if isinstance(error, (pg.UndefinedTable, pg.UndefinedFunction, pg.InvalidSchemaName)):
+        return EngineUnavailable(f"this database doesn't hold Navin's tables ({state}): {_SCHEMA_HINT}", sqlstate=state)
+    if isinstance(error, pg.InsufficientPrivilege):
+        return EngineUnavailable(
+            f"the database role may not do this ({state}): grant it navin_app, or pass admin_dsn for what an owner does", sqlstate=state
+        )
+    if isinstance(error, (pg.SerializationFailure, pg.DeadlockDetected)):
+        return Conflict(f"a concurrent change won ({state}); try again", sqlstate=state)
+    if isinstance(error, (pg.DataException, pg.ProgramLimitExceeded)):
+        return InvalidRequest(f"PostgreSQL refused a value ({type(error).__name__}, {state})", sqlstate=state)
+    return unavailable(error, sent=sent)
+
+
+def unavailable(error: psycopg.Error, *, sent: bool) -> EngineUnavailable:
+    kind = EngineUnavailable if sent else EngineRetryable
+    code = f" ({type(error).__name__}{', ' + error.sqlstate if error.sqlstate else ''})"
+    after = "; whether the change arrived isn't known" if sent else ""
+    return kind(f"PostgreSQL didn't answer{code}{after}", engine="builtin")
+
+
+def wrong_dims(known: object, given: object) -> InvalidRequest:
+    return InvalidRequest(
+        f"index.dims: this tenant's memories have vectors of {known} dimensions, the configured model gives {given}; "
+        "use the model they were made with, or another tenant or database",
+        field="index.dims",
+    )

@@ -1,0 +1,211 @@
+"""The database's schema: numbered files, applied once each under a lock, recorded with a checksum in the same transaction.
+
+Two series: `core`, which any PostgreSQL 15 takes, and `vectors`, where the server has pgvector.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import LiteralString
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.sql import SQL, Identifier
+
+from ...capabilities import Isolation
+from ...errors import EngineUnavailable, NavinError
+from .connections import Sync, no_answer
+from .faults import Scrubbed, mapped
+
+#: The oldest server that has what the SQL uses.
+OLDEST = 150000
+#: One migration at a time in a database; the number is ours alone.
+_LOCK = 0x6E6176696E
+
+_BOOK: LiteralString = """
+create schema if not exists navin;
+create table if not exists navin.migrations (
+  series text not null, number int not null, name text not null, checksum text not null, applied_at timestamptz not null default now(),
+  primary key (series, number));
+grant usage on schema navin to public;
+grant select on navin.migrations to public;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    series: str
+    number: int
+    name: str
+    text: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a database holds of ours."""
+
+    #: Highest number applied, by series.
+    applied: dict[str, int]
+    #: The schema pgvector is installed in, None without it.
+    vector_schema: str | None
+
+    @property
+    def current(self) -> bool:
+        due = _newest("core") > self.applied.get("core", 0)
+        return not due and (self.vector_schema is None or self.applied.get("vectors", 0) >= _newest("vectors"))
+
+    @property
+    def has_vectors(self) -> bool:
+        return self.vector_schema is not None and "vectors" in self.applied
+
+
+def migrations(series: str) -> list[Migration]:
+    """The files of a series, in order."""
+    folder = files(__package__).joinpath("sql", {"core": "migrations", "vectors": "vectors"}[series])
+    found = [f for f in folder.iterdir() if f.name.endswith(".sql")]
+    return sorted(
+        (Migration(series, int(f.name.partition("_")[0]), f.name, f.read_text(encoding="utf-8")) for f in found), key=lambda m: m.number
+    )
+
+
+def _newest(series: str) -> int:
+    return migrations(series)[-1].number
+
+
+def read(connection: Sync) -> State:
+    """What this database holds. Raises `EngineUnavailable` for an old server or a schema from a newer package."""
+    _check_server(connection)
+    there = connection.execute("select to_regclass('navin.migrations') is not null").fetchone()
+    rows = connection.execute("select series, max(number) from navin.migrations group by 1").fetchall() if there and there[0] else []
+    applied = {str(series): int(number) for series, number in rows}
+    for series, number in applied.items():
+        if number > _newest(series):
+            raise EngineUnavailable(
+                f"this database was migrated by a newer langgraph-navin ({series} {number}, this one knows {_newest(series)}): "
+                "upgrade the package; nothing was changed"
+            )
+    return State(applied, _vector_schema(connection))
+
+
+def found(connection: Sync) -> State:
+    """As `read`, with PostgreSQL's own errors in our words."""
+    try:
+        return read(connection)
+    except psycopg.Error as error:
+        raise _refused(error) from None
+
+
+def _check_server(connection: Sync) -> None:
+    version = connection.info.server_version
+    if version < OLDEST:
+        raise EngineUnavailable(f"PostgreSQL {OLDEST // 10000} or newer is needed, this server is {version // 10000}.{version % 10000}")
+
+
+def _vector_schema(connection: Sync) -> str | None:
+    row = connection.execute(
+        "select n.nspname from pg_extension e join pg_namespace n on n.oid = e.extnamespace where e.extname = 'vector'"
+    ).fetchone()
+    return str(row[0]) if row else None
+
+
+def migrate(dsn: str) -> State:
+    """Bring a database to this package's schema; safe to call at once from many processes, and again.
+
+    Raises:
+        EngineUnavailable: the server doesn't answer, is too old, was migrated by a newer package, or the role may not do it.
+    """
+    try:
+        with psycopg.connect(dsn, autocommit=True, application_name="navin setup") as connection:
+            try:
+                return _migrated(connection)
+            except psycopg.Error as error:
+                raise _refused(error) from None
+    except psycopg.OperationalError as error:
+        raise no_answer(error) from Scrubbed(error)
+
+
+def _migrated(connection: Sync) -> State:
+    state = read(connection)
+    if state.current and "core" in state.applied:
+        return state
+    _create_vector_extension(connection)
+    with connection.transaction():
+        connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
+        connection.execute(_BOOK)
+        for migration in _due(connection):
+            _apply(connection, migration)
+    return read(connection)
+
+
+def _due(connection: Sync) -> Iterator[Migration]:
+    # Read under the lock: whoever waited for it finds the work done.
+    known = {(s, n): c for s, n, c in connection.execute("select series, number, checksum from navin.migrations").fetchall()}
+    series = ["core", *(["vectors"] if _vector_schema(connection) else [])]
+    for migration in (m for s in series for m in migrations(s)):
+        there = known.get((migration.series, migration.number))
+        if there is None:
+            yield migration
+        elif there != migration.checksum:
+            raise EngineUnavailable(
+                f"migration {migration.series} {migration.name} was applied to this database with another text: "
+                "use the package that made it, or a new database; nothing was changed"
+            )
+
+
+def _apply(connection: Sync, migration: Migration) -> None:
+    text = SQL(migration.text)
+    schema = _vector_schema(connection) if migration.series == "vectors" else None
+    connection.execute(text.format(vector=Identifier(schema)) if schema else text)
+    connection.execute(
+        "insert into navin.migrations (series, number, name, checksum) values (%s, %s, %s, %s)",
+        (migration.series, migration.number, migration.name, migration.checksum),
+    )
+
+
+def _create_vector_extension(connection: Sync) -> None:
+    available = connection.execute("select from pg_available_extensions where name = 'vector'").fetchone()
+    if available is None or _vector_schema(connection) is not None:
+        return
+    try:
+        connection.execute("create extension if not exists vector")
+    except (pg.InsufficientPrivilege, pg.UniqueViolation, pg.DuplicateObject):
+        # Another process made it at this moment, or this role may not: then everything but vectors works.
+        return
+
+
+def _refused(error: psycopg.Error) -> NavinError:
+    if isinstance(error, pg.InsufficientPrivilege):
+        refusal = EngineUnavailable(
+            "this role may not create Navin's schema and roles: pass admin_dsn with an owner's role, or have a database administrator "
+            "run `navin setup`; nothing was changed"
+        )
+        refusal.__cause__ = Scrubbed(error)
+        return refusal
+    found = mapped(error, sent=False)
+    assert isinstance(found, NavinError)
+    return found
+
+
+def isolation(connection: Sync) -> Isolation:
+    """`enforced` where rows are really separated by the server: the application role owns nothing and bypasses nothing."""
+    row = connection.execute("""
+        select not (r.rolsuper or r.rolbypassrls)
+          and not exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
+            where n.nspname = 'navin' and c.relkind = 'r' and c.relname <> 'migrations'
+              and (not c.relrowsecurity or not c.relforcerowsecurity or pg_has_role('navin_app', c.relowner, 'member')))
+        from pg_roles r where r.rolname = 'navin_app'
+        """).fetchone()
+    return "enforced" if row and row[0] else "logical"
+
+
+def may_maintain(connection: Sync) -> bool:
+    """Whether this login may act as the maintenance role."""
+    row = connection.execute("select pg_has_role(current_user, 'navin_maintenance', 'member')").fetchone()
+    return bool(row and row[0])

@@ -1,0 +1,65 @@
+-- Only where the server has pgvector; {vector} is the schema it is installed in.
+-- One number of dimensions a tenant: distances between two models mean nothing.
+create table navin.spaces (
+  tenant_id text collate "C" primary key,
+  dims int not null
+);
+create table navin.vectors (
+  tenant_id text collate "C" not null,
+  partition text collate "C" not null,
+  ns text collate "C" not null,
+  key text collate "C" not null,
+  field text collate "C" not null,
+  embedding {vector}.vector not null,
+  primary key (tenant_id, partition, ns, key, field)
+);
+alter table navin.spaces enable row level security;
+alter table navin.spaces force row level security;
+alter table navin.vectors enable row level security;
+alter table navin.vectors force row level security;
+create policy app on navin.spaces to navin_app using (tenant_id = current_setting('navin.tenant', true));
+create policy app on navin.vectors to navin_app
+  using (tenant_id = current_setting('navin.tenant', true)
+    and partition = any (string_to_array(current_setting('navin.parts', true), E'\x1f')))
+  with check (tenant_id = (select current_setting('navin.tenant', true))
+    and partition = any ((select string_to_array(current_setting('navin.parts', true), E'\x1f'))::text[]));
+create policy maintenance on navin.spaces for select to navin_maintenance using (true);
+create policy maintenance on navin.vectors to navin_maintenance using (true);
+grant select, insert on navin.spaces to navin_app;
+grant select on navin.spaces to navin_maintenance;
+grant select, insert, delete on navin.vectors to navin_app, navin_maintenance;
+
+-- No vector outlives its text, whoever removes it.
+create function navin.unvector_changed() returns trigger language plpgsql as $$ begin
+  delete from navin.vectors v using gone o join kept k using (tenant_id, partition, ns, key)
+    where o.vid <> k.vid and v.tenant_id = o.tenant_id and v.partition = o.partition and v.ns = o.ns and v.key = o.key;
+  return null;
+end $$;
+create function navin.unvector_gone() returns trigger language plpgsql as $$ begin
+  delete from navin.vectors v using gone o
+    where v.tenant_id = o.tenant_id and v.partition = o.partition and v.ns = o.ns and v.key = o.key;
+  return null;
+end $$;
+create trigger unvector_changed after update on navin.items referencing old table as gone new table as kept
+  for each statement execute function navin.unvector_changed();
+create trigger unvector_gone after delete on navin.items referencing old table as gone for each statement execute function navin.unvector_gone();
+
+create function navin.space_of(p_tenant text) returns int language plpgsql as $$ begin
+  perform navin.enter(p_tenant, '');
+  return (select dims from navin.spaces where tenant_id = p_tenant);
+end $$;
+
+create function navin.write_vectors(p_tenant text, p_fields jsonb, p_vectors real[]) returns void language plpgsql as $$
+declare d int := cardinality(p_vectors) / jsonb_array_length(p_fields); known int;
+begin
+  select dims into known from navin.spaces where tenant_id = p_tenant;
+  if known is null then
+    insert into navin.spaces (tenant_id, dims) values (p_tenant, d) on conflict do nothing;
+    select dims into known from navin.spaces where tenant_id = p_tenant;
+  end if;
+  if known <> d then raise exception '% %', known, d using errcode = 'NV003'; end if;
+  insert into navin.vectors (tenant_id, partition, ns, key, field, embedding)
+    select p_tenant, f.value ->> 'p', f.value ->> 'n', f.value ->> 'k', f.value ->> 'f', p_vectors[(f.pos - 1) * d + 1 : f.pos * d]::{vector}.vector
+    from jsonb_array_elements(p_fields) with ordinality f (value, pos);
+end $$;
+grant execute on all functions in schema navin to navin_app, navin_maintenance;
