@@ -1,0 +1,223 @@
+"""The builtin engine against the reference model: the same random operations, the same answers."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+
+from databases import Database
+from langgraph_navin.abc import Engine
+from langgraph_navin.drive import run
+from langgraph_navin.effects import dispatch
+from langgraph_navin.errors import NavinError
+from langgraph_navin.filters import parse
+from langgraph_navin.items import KINDS, MemoryItem, Receipt, new_id
+from langgraph_navin.operations import Call, Forget, ForgetItem, Get, GetItem, ListItems, ListNamespaces, Operation, Remember, Search, Update
+from langgraph_navin.scopes import Partition, Reach
+from langgraph_navin.testing import DictionaryEngine, FixedClock
+from langgraph_navin.testing.bench import Bench, Perform
+from langgraph_navin.values import encode
+
+#: Seconds: longer than the test takes, so that lives end only where the test ends them.
+LIFE = 3600.0
+#: Stands for the id of an item that is there; which one is chosen when the batch runs.
+SOME_ID = "some id "
+
+PARTITIONS = [Partition("user", "a"), Partition("user", "b"), Partition("agent", "a")]
+NAMESPACES = [("n",), ("n", "x"), ("n", "x", "y"), ("n", "xy"), ("*", "x"), ("é", "%"), tuple("l" * 200 for _ in range(6))]
+KEYS = ["a", "b", "B", ""]
+WORDS = ["tea", "green", "Élève", "getUserName", "2026-11-30", "東京都", "c++", "of"]
+LEAVES = [-1, 0, 0.5, 1, 1.0, 1.5, 2**53 + 1, 2**64 - 1, "", "1", "a", "B", "é", True, False, None]
+
+PROFILE = (
+    settings(max_examples=2_000, stateful_step_count=50)
+    if os.environ.get("NAVIN_PROVE")
+    else settings(max_examples=60, stateful_step_count=20, derandomize=True, database=None)
+)
+
+leaves = st.sampled_from(LEAVES)
+texts = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
+parts = st.one_of(leaves, st.lists(leaves, max_size=3), st.dictionaries(st.sampled_from("ab0"), leaves, max_size=2))
+values = st.fixed_dictionaries({}, optional={"text": texts, "title": texts, "n": parts, "0": parts})
+names = st.sampled_from(NAMESPACES)
+keys = st.sampled_from(KEYS)
+ids = st.one_of(st.integers(0, 30).map(lambda at: f"{SOME_ID}{at}"), st.builds(new_id))
+single = st.sampled_from(PARTITIONS).map(lambda partition: Reach((partition,)))
+reaches = st.one_of(
+    single,
+    st.sampled_from([Reach(tuple(PARTITIONS[:2])), Reach((), ("user",)), Reach((PARTITIONS[2],), ("user",)), Reach((), ("user", "agent", "team"))]),
+)
+patterns = st.lists(st.sampled_from(["n", "x", "y", "*", "é"]), min_size=1, max_size=3).map(tuple)
+pages = st.fixed_dictionaries({"limit": st.sampled_from([0, 1, 2, 100]), "offset": st.sampled_from([0, 0, 1, 3])})
+
+
+def filters() -> st.SearchStrategy[dict[str, Any] | None]:
+    orders = st.dictionaries(st.sampled_from(["$gt", "$gte", "$lt", "$lte"]), st.sampled_from([0, 1, 1.5, 2**53, "a", ""]), min_size=1)
+    tests = st.one_of(
+        parts,
+        orders,
+        *(st.builds(lambda o, p: {o: p}, st.just(name), parts) for name in ("$eq", "$ne", "$contains", "$not")),
+        st.lists(leaves, max_size=2).map(lambda those: {"$in": those}),
+    )
+    fields = st.dictionaries(st.sampled_from(["n", "0", "text"]), tests, max_size=2)
+    joins = st.builds(lambda o, fs: {o: fs}, st.sampled_from(["$and", "$or"]), st.lists(fields, max_size=2))
+    return st.one_of(st.none(), fields, joins, fields.map(lambda f: {"$not": f}))
+
+
+def calls(operations: st.SearchStrategy[Any], at: st.SearchStrategy[Reach]) -> st.SearchStrategy[Call]:
+    return st.builds(Call, operations, at)
+
+
+versions = st.sampled_from([None, None, None, 0, 1, 2])
+remembers = st.builds(
+    lambda namespace, key, value, **more: Remember(namespace, key, encode(value), new_id(), value, **more),
+    names,
+    keys,
+    values,
+    kind=st.sampled_from(KINDS),
+    classification=st.sampled_from(["public", "internal", "confidential"]),
+    importance=st.one_of(st.none(), st.integers(1, 10)),
+    source=st.one_of(st.none(), st.just({"who": "u", "seen": [1]})),
+    index=st.sampled_from([None, None, False, ("title",), ("$", "title"), ("n", "missing[*].x")]),
+    ttl=st.sampled_from([None, LIFE]),
+    expected_version=versions,
+)
+updates = st.builds(lambda item, value, version: Update(item, encode(value), value, version), ids, values, versions)
+lists = st.builds(lambda prefix, where, page, refresh: ListItems(prefix, parse(where), refresh=refresh, **page), st.one_of(st.just(()), names), filters(), pages, st.booleans())
+searches = st.builds(
+    lambda prefix, query, where, page, refresh: Search(prefix, query, parse(where), refresh=refresh, **page),
+    *(st.one_of(st.just(()), names), texts, filters(), pages, st.booleans()),
+)
+spaces = st.builds(
+    lambda prefixes, suffixes, depth, page: ListNamespaces(tuple(prefixes), tuple(suffixes), depth, **page),
+    *(st.lists(patterns, max_size=2), st.lists(patterns, max_size=2), st.sampled_from([None, 1, 2]), pages),
+)
+reads = st.deferred(lambda: all_reads)
+writes = st.deferred(lambda: all_writes)
+all_reads = st.one_of(
+    calls(st.builds(Get, names, keys, st.booleans()), single),
+    calls(st.builds(GetItem, ids), reaches),
+    calls(lists, reaches),
+    calls(searches, reaches),
+    calls(spaces, reaches),
+)
+all_writes = st.one_of(
+    calls(remembers, single),
+    calls(remembers, single),
+    calls(st.builds(Forget, names, keys), single),
+    calls(updates, reaches),
+    calls(st.builds(ForgetItem, ids), reaches),
+)
+
+
+def blocking(engine: Engine) -> Perform:
+    return cast(Perform, lambda plan: run(dispatch(engine, plan)))
+
+
+def plain(answer: Any) -> Any:
+    """An answer without what two engines may do differently: the time itself, and how a receipt lists its places."""
+    match answer:
+        case list():
+            return [plain(one) for one in answer]
+        case Receipt():
+            return answer.found, answer.item_id
+        case MemoryItem():
+            left = None if answer.expires_at is None else round((answer.expires_at - answer.updated_at).total_seconds() / LIFE, 1)
+            told = json.dumps([answer.value, answer.source], sort_keys=True)
+            return replace(answer, value=told, source=None, created_at=answer.created_at == answer.updated_at, updated_at=None, expires_at=left)
+    return answer
+
+
+def outcome(bench: Bench, batch: Sequence[Call]) -> Any:
+    try:
+        return plain(bench.ask(*batch))
+    except NavinError as error:
+        return type(error), error.details.get("rule")
+
+
+class Pair(RuleBasedStateMachine):
+    """Both engines, in step."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__()
+        self.database = database
+        self.model = DictionaryEngine(FixedClock())
+
+    @initialize()
+    def start(self) -> None:
+        self.expected = Bench(self.model, blocking(self.model))
+        self.actual = Bench(self.database.engine, blocking(self.database.engine), self.expected.tenant)
+        self.unswept = False
+
+    def there(self) -> list[str]:
+        return [item.id for item in self.expected.listed(at=Reach((), ("user", "agent")))]
+
+    def settled(self, call: Call) -> Call:
+        """The call with the id of a real item, if it asks for one."""
+        wanted, there = str(getattr(call.operation, "item_id", "")), self.there()
+        if not wanted.startswith(SOME_ID):
+            return call
+        chosen = there[int(wanted.removeprefix(SOME_ID)) % len(there)] if there else new_id()
+        return replace(call, operation=cast(Operation, replace(cast(Any, call.operation), item_id=chosen)))
+
+    def compare(self, batch: Sequence[Call], **limits: Any) -> None:
+        if self.unswept and any(isinstance(call.operation, Search) for call in batch):
+            # Until it is swept, an expired text counts where a score asks how many texts there are.
+            self.sweep()
+        settled = [self.settled(call) for call in batch]
+        assert outcome(self.actual.as_caller(**limits), settled) == outcome(self.expected.as_caller(**limits), settled)
+
+    @rule(batch=st.lists(st.one_of(writes, writes, reads), min_size=1, max_size=6))
+    def mixed(self, batch: list[Call]) -> None:
+        self.compare(batch)
+
+    @rule(batch=st.lists(reads, min_size=1, max_size=4))
+    def read(self, batch: list[Call]) -> None:
+        self.compare(batch)
+
+    @rule(
+        batch=st.lists(st.one_of(writes, reads), min_size=1, max_size=3),
+        ceiling=st.sampled_from([0, 1]),
+        kinds=st.sampled_from([None, ("fact", "episodic"), ()]),
+    )
+    def limited(self, batch: list[Call], ceiling: int, kinds: Any) -> None:
+        self.compare(batch, ceiling=ceiling, kinds=kinds)
+
+    @rule(at=st.integers(0, 30))
+    def expire(self, at: int) -> None:
+        there = self.there()
+        if there:
+            item = there[at % len(there)]
+            self.database.rows(
+                "update navin.items set expires_at = clock_timestamp() where tenant_id = %s and id = %s", self.expected.tenant, item
+            )
+            self.model.expire(self.expected.tenant, item)
+            self.unswept = True
+
+    @precondition(lambda self: self.unswept)
+    @rule()
+    def sweep(self) -> None:
+        self.actual.perform(self.database.engine.sweep())
+        self.unswept = False
+
+    @rule()
+    def upkeep(self) -> None:
+        self.actual.perform(self.database.engine.upkeep(thorough=True))
+        self.unswept = False
+
+    @invariant()
+    def everything_is_the_same(self) -> None:
+        everywhere = Reach((), ("user", "agent"))
+        self.compare([Call(ListItems((), limit=1000, refresh=False), everywhere), Call(ListNamespaces(), everywhere)])
+
+
+def test_the_builtin_engine_answers_as_the_reference_model(migrated18: Database) -> None:
+    checks = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+    run_state_machine_as_test(lambda: Pair(migrated18), settings=settings(PROFILE, deadline=None, suppress_health_check=checks))
