@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -44,10 +44,14 @@ def _perform(effect: Any, session: Session | None) -> Any:
 
 
 def _side_by_side(parts: tuple[Steps[Any], ...], session: Session | None) -> list[Any]:
-    # The first part runs here, so that nested Togethers can't exhaust the pool. Each has the caller's context.
+    # The first part runs here. Each has the caller's context.
     others = [_pool().submit(contextvars.copy_context().run, run, part, session) for part in parts[1:]]
-    first = [run(part, session) for part in parts[:1]]
-    return first + [other.result() for other in others]
+    try:
+        first = [run(part, session) for part in parts[:1]]
+        # What no thread has begun runs here too: nested Togethers would wait for each other's turn for ever.
+        return first + [run(part, session) if other.cancel() else other.result() for part, other in zip(parts[1:], others, strict=True)]
+    finally:
+        wait([other for other in others if not other.cancel()])
 
 
 @cache

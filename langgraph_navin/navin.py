@@ -50,14 +50,17 @@ class Navin:
         self._server: EmbeddedServer | None = None
         _check_policy(settings.policy)
         self._saver: BaseCheckpointSaver[Any] | None = None
+        # What can be refused is, before a server is started.
+        index, namespaces = _index(settings.index), NamespaceMap(rules(settings.namespaces))
+        Caller(settings.tenant, agent_id=settings.agent)
         dsn = settings.dsn or self._embedded()
         self._admin_dsn = settings.admin_dsn or dsn
         self._connections = Connections(dsn, cap=settings.connections, prepare=settings.prepare, configure=configure)
         self._upkeep = Connections(self._admin_dsn, cap=1, prepare=settings.prepare, configure=configure)
-        self._engine = BuiltinEngine(self._connections, _index(settings.index))
+        self._engine = BuiltinEngine(self._connections, index)
         self._maintenance = Maintenance(BuiltinEngine(self._upkeep), *_interval(settings))
         version = PolicyVersion(policy=settings.policy)
-        self._service = Service(self._engine, OnePolicy(version), NamespaceMap(rules(settings.namespaces)))
+        self._service = Service(self._engine, OnePolicy(version), namespaces)
         atexit.register(self.close)
 
     @classmethod
@@ -290,6 +293,8 @@ def _index(settings: IndexSettings | None) -> Index:
     if settings is None:
         return Index()
     try:
+        if not (isinstance(settings.embed, str) or callable(settings.embed) or hasattr(settings.embed, "embed_documents")):
+            raise TypeError(type(settings.embed).__name__)
         embeddings = ensure_embeddings(settings.embed)
     except (ValueError, TypeError, ImportError) as error:
         raise InvalidRequest(

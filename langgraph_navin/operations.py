@@ -40,6 +40,8 @@ class Remember:
     ttl: float | None = None
     #: Refuse unless this is the version that stands there; 0 asks for no item at all.
     expected_version: int | None = None
+    #: Whether the answer is to be the stored item. LangGraph's put answers nothing.
+    wanted: bool = True
 
 
 @dataclass(frozen=True, slots=True)

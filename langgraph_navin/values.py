@@ -8,6 +8,7 @@ from typing import Any, NoReturn, cast
 import orjson
 
 from .errors import InvalidRequest
+from .scopes import encodable
 
 #: Nesting levels. The parser on the way back has a limit of its own; this one is met first.
 DEPTH_LIMIT = 200
@@ -27,8 +28,6 @@ def encode(value: object, name: str = "value") -> bytes:
         _refuse(name, f"must be a JSON object (a dict), got {type(value).__name__}")
     check(value, name)
     data = dump(value)
-    if b"e" in data and (spelled := _spelled(value)) is not value:
-        data = dump(spelled)
     if len(data) > SIZE_LIMIT:
         _refuse(name, f"must be at most {SIZE_LIMIT} bytes of JSON, got {len(data)}")
     return data
@@ -36,7 +35,10 @@ def encode(value: object, name: str = "value") -> bytes:
 
 def dump(value: object) -> bytes:
     """JSON text of a value that `check` has passed."""
-    return orjson.dumps(value)
+    data = orjson.dumps(value)
+    if b"e+1" in data and (spelled := _spelled(value)) is not value:
+        data = orjson.dumps(spelled)
+    return data
 
 
 def decode(text: str | bytes) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def check(value: object, name: str) -> None:
     stack: list[tuple[str, object, int]] = [(name, value, 0)]
     while stack:
         path, node, depth = stack.pop()
-        kind = type(node)
+        kind = type(node) if type(node) in _PLAIN else _base(node)
         if kind is str:
             _text(path, cast(str, node))
         elif kind is bool or node is None:
@@ -68,6 +70,14 @@ def check(value: object, name: str) -> None:
             stack.extend((f"{path}[{at}]", v, depth + 1) for at, v in enumerate(cast("list[object]", node)))
         else:
             _refuse(path, f"is of type {kind.__name__}, which JSON can't give back; use text, numbers, booleans, None, lists and dicts")
+
+
+_PLAIN = frozenset({str, bool, int, float, dict, list, type(None)})
+
+
+def _base(node: object) -> type:
+    """What a subclass comes back as: the plain container or text equals it. A number of another class may not."""
+    return next((plain for plain in (dict, list, str) if isinstance(node, plain)), type(node))
 
 
 def _spelled(node: Any) -> Any:
@@ -97,9 +107,7 @@ def _text(path: str, text: str) -> None:
         if "\x00" in text:
             _refuse(path, "holds NUL (U+0000), which PostgreSQL can't store")
         return
-    try:
-        text.encode()
-    except UnicodeEncodeError:
+    if not encodable(text):
         _refuse(path, "holds a lone surrogate, which is not valid Unicode text")
     if "\x00" in text:
         _refuse(path, "holds NUL (U+0000), which PostgreSQL can't store")

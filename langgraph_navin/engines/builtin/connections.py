@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import AsyncConnection, Connection
 
-from ...errors import EngineRetryable, EngineUnavailable
+from ...errors import EngineRetryable, EngineUnavailable, InvalidRequest, NavinError
 from .faults import Scrubbed
 
 Sync: TypeAlias = Connection[Any]
@@ -128,7 +128,7 @@ class Connections:
         self._usable()
         self._permits.acquire()
         try:
-            connection = (None if fresh else self._kept()) or self._connect()
+            connection = (None if fresh else self._kept(self._idle)) or self._connect()
             try:
                 yield connection
             finally:
@@ -136,20 +136,21 @@ class Connections:
         finally:
             self._permits.release()
 
-    def _kept(self) -> Sync | None:
+    def _kept(self, idle: deque[Any]) -> Any:
+        # Locked: others end idle connections of this list to make room.
         with self._lock:
-            return self._idle.pop() if self._idle else None
+            return idle.pop() if idle else None
 
     def _connect(self) -> Sync:
         self._make_room()
         try:
             connection = psycopg.connect(self._dsn, **self._options)
-        except psycopg.Error as error:
-            with self._lock:
-                self._open -= 1
-            raise no_answer(error) from Scrubbed(error)
-        self._configure(connection)
-        return connection
+        except BaseException as error:
+            failed = self._not_connected(error)
+        else:
+            self._configure(connection)
+            return connection
+        raise no_answer(failed) from Scrubbed(failed)
 
     # --- awaiting ---------------------------------------------------------------------------------------------
 
@@ -160,7 +161,7 @@ class Connections:
         await self._permits.aacquire()
         try:
             mine = await self._mine()
-            connection = mine.idle.pop() if mine.idle and not fresh else await self._aconnect()
+            connection = (None if fresh else self._kept(mine.idle)) or await self._aconnect()
             try:
                 yield connection
             finally:
@@ -173,7 +174,8 @@ class Connections:
         found = self._loops.get(loop)
         if found is None:
             self._drop_closed_loops()
-            found = self._loops[loop] = _Loop(self._forget)
+            with self._lock:
+                found = self._loops[loop] = _Loop(self._forget)
             await found.watch()
         return found
 
@@ -182,13 +184,11 @@ class Connections:
         try:
             connection = await AsyncConnection.connect(self._dsn, **self._options)
         except BaseException as error:
-            with self._lock:
-                self._open -= 1
-            if isinstance(error, psycopg.Error):
-                raise no_answer(error) from Scrubbed(error)
-            raise
-        self._configure(connection)
-        return connection
+            failed = self._not_connected(error)
+        else:
+            self._configure(connection)
+            return connection
+        raise no_answer(failed) from Scrubbed(failed)
 
     # --- both -------------------------------------------------------------------------------------------------
 
@@ -203,6 +203,14 @@ class Connections:
                 if idle:
                     self._finish(idle.popleft())
                     return
+
+    def _not_connected(self, error: BaseException) -> psycopg.Error:
+        """The error to tell of, once its handler has ended: psycopg's own text quotes the DSN and must not stay in a context."""
+        with self._lock:
+            self._open -= 1
+        if isinstance(error, psycopg.Error):
+            return error
+        raise error
 
     def _finish(self, connection: Sync | Async) -> None:
         # On the libpq connection: it needs no event loop, and a closed loop's connections can be ended too.
@@ -269,8 +277,10 @@ def _nothing(connection: Sync | Async) -> None:
     pass
 
 
-def no_answer(error: psycopg.Error) -> EngineUnavailable:
+def no_answer(error: psycopg.Error) -> NavinError:
     """The error of a DSN that doesn't answer: what was tried is in the DSN, which may hold a password, and stays out."""
+    if isinstance(error, psycopg.ProgrammingError):
+        return InvalidRequest("dsn can't be read: it looks like postgresql://user:password@host:5432/database", field="dsn")
     state = f", {error.sqlstate}" if error.sqlstate else ""
     return EngineRetryable(
         f"can't connect to PostgreSQL ({type(error).__name__}{state}): check that the server runs, and host, port, user, password "

@@ -32,8 +32,17 @@ class Put:
     write: Remember
     #: Field names and texts for the model.
     fields: tuple[tuple[str, str], ...] = field(repr=False)
+    #: Lexemes in the chosen texts, and how often each is there. Counted at once: the application may change its dict later.
+    length: int
+    counts: Mapping[str, int] = field(repr=False)
 
-    def item(self, position: int | None, length: int) -> dict[str, Any]:
+    @classmethod
+    def of(cls, partition: str, write: Remember, configured: Sequence[str], *, embeds: bool) -> Put:
+        chosen = paths(write.index, configured)
+        texts = tuple(fields(write.document, chosen)) if embeds else ()
+        return cls(place(partition, write), write, texts, *counted(spoken(write.document, chosen)))
+
+    def item(self, position: int | None) -> dict[str, Any]:
         """The element of `p_puts`."""
         write = self.write
         partition, ns, key = self.place
@@ -51,7 +60,7 @@ class Put:
             "m": write.importance,
             "s": write.source,
             "t": write.ttl,
-            "d": length,
+            "d": self.length,
             "x": write.expected_version,
         }
 
@@ -99,10 +108,10 @@ def _leaves(value: Any) -> Iterator[str]:
             yield str(node)
 
 
-def batch(puts: Sequence[Put], forgotten: Iterable[Place], vectors: Sequence[Sequence[float]], configured: Sequence[str]) -> dict[str, Any]:
+def batch(puts: Sequence[Put], forgotten: Iterable[Place], vectors: Sequence[Sequence[float]]) -> dict[str, Any]:
     """The document parameters of `write`; None for a part that is empty."""
     parts: dict[tuple[str, int], _Part] = {}
-    items = [_placed(put, parts, configured) for put in puts]
+    items = [_placed(put, parts) for put in puts]
     places = [_named(put.place, f=name) for put in puts for name, _ in put.fields]
     return {
         "puts": _json(items),
@@ -127,12 +136,11 @@ class _Part:
         return self.size
 
 
-def _placed(put: Put, parts: dict[tuple[str, int], _Part], configured: Sequence[str]) -> dict[str, Any]:
-    length, counts = counted(spoken(put.write.document, paths(put.write.index, configured)))
-    if not length:
-        return put.item(None, 0)
+def _placed(put: Put, parts: dict[tuple[str, int], _Part]) -> dict[str, Any]:
+    if not put.length:
+        return put.item(None)
     part = parts.setdefault((put.place[0], level(put.write.classification)), _Part())
-    return put.item(part.add(counts), length)
+    return put.item(part.add(put.counts))
 
 
 def _named(at: Place, **more: str) -> dict[str, str]:

@@ -37,8 +37,9 @@ from ...operations import (
     Update,
 )
 from ...scopes import UNIT
+from ...values import decode
 from .connections import Connections
-from .documents import Place, Put, batch, fields, listed, paths, place
+from .documents import Place, Put, batch, listed, place
 from .lexemes import VERSION
 from .reads import Reads
 from .session import AsyncWire, Model, Wire
@@ -183,8 +184,8 @@ class BuiltinEngine:
             "who": who(access),
             "ceiling": access.ceiling,
             "lexer": VERSION,
-            "want": True,
-            **batch(puts, writes.gone, vectors, self.index.fields),
+            "want": writes.wanted,
+            **batch(puts, writes.gone, vectors),
         }
 
 
@@ -242,11 +243,17 @@ class _Writes:
                 self.forget(at, place(call.partition.text, write), None)
 
     def put(self, at: int, partition: str, write: Remember) -> None:
-        where = place(partition, write)
-        chosen = paths(write.index, self._index.fields) if self._index.model else ()
-        self.gone.pop(where, None)
-        self.puts[where] = Put(where, write, tuple(fields(write.document, chosen)))
-        self._asked.append((at, where, None))
+        put = Put.of(partition, write, self._index.fields, embeds=self._index.model is not None)
+        self.gone.pop(put.place, None)
+        # Taken out first: the last write to a place also comes last.
+        self.puts.pop(put.place, None)
+        self.puts[put.place] = put
+        self._asked.append((at, put.place, None))
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody asked what became of a write."""
+        return bool(self.gone) or any(put.write.wanted for put in self.puts.values())
 
     def forget(self, at: int, where: Place, item_id: str | None) -> None:
         self.puts.pop(where, None)
@@ -259,7 +266,7 @@ class _Writes:
         found = {tuple(row) for row in forgot or []}
         for at, where, item_id in self._asked:
             if where in self.puts:
-                answers[at] = _stored(self.puts[where], stored)
+                answers[at] = _stored(self.puts[where], stored) if self.puts[where].write.wanted else None
             else:
                 answers[at] = Receipt(where in found, item_id, _ERASED_FROM)
 
@@ -272,7 +279,7 @@ def _stored(put: Put, stored: dict[str, list[Any]]) -> MemoryItem:
         partition=put.place[0],
         namespace=write.namespace,
         key=write.key,
-        value=cast("dict[str, Any]", write.document),
+        value=decode(write.value),
         kind=write.kind,
         classification=write.classification,
         importance=write.importance,

@@ -50,7 +50,7 @@ def _mapped(error: psycopg.Error, sent: bool) -> NavinError:
         )
     if isinstance(error, (pg.SerializationFailure, pg.DeadlockDetected)):
         return Conflict(f"a concurrent change won ({state}); try again", sqlstate=state)
-    if isinstance(error, (pg.DataException, pg.ProgramLimitExceeded)):
+    if state.startswith(("22", "54")):
         return InvalidRequest(f"PostgreSQL refused a value ({type(error).__name__}, {state})", sqlstate=state)
     return unavailable(error, sent=sent)
 

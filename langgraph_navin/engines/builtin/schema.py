@@ -138,6 +138,8 @@ def _migrated(connection: Sync) -> State:
     _create_vector_extension(connection)
     with connection.transaction():
         connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
+        # Reading a table takes notice of what others did while this one waited; `create … if not exists` alone doesn't.
+        connection.execute("select from pg_namespace limit 1")
         connection.execute(_BOOK)
         for migration in _due(connection):
             _apply(connection, migration)

@@ -103,8 +103,10 @@ class Wire:
                 try:
                     return _run(connection, query)
                 except psycopg.Error as error:
-                    if fresh or query.writes or not connection.closed:
-                        raise mapped(error, sent=query.writes) from None
+                    failed = error
+                if fresh or query.writes or not connection.closed:
+                    # Outside the handler: PostgreSQL's own text, with values in it, would stay in the error's context.
+                    raise mapped(failed, sent=query.writes)
             self._connections.drop_idle()
         raise AssertionError("a fresh connection answers or raises")
 
@@ -146,8 +148,9 @@ class AsyncWire:
                 try:
                     return await _arun(connection, query)
                 except psycopg.Error as error:
-                    if fresh or query.writes or not connection.closed:
-                        raise mapped(error, sent=query.writes) from None
+                    failed = error
+                if fresh or query.writes or not connection.closed:
+                    raise mapped(failed, sent=query.writes)
             self._connections.drop_idle()
         raise AssertionError("a fresh connection answers or raises")
 
