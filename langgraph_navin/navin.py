@@ -239,9 +239,11 @@ class Navin:
             )
         from .saver import NavinSaver
 
-        saver = NavinSaver(self._connections, serde_types=self._settings.serde_types)
-        saver.setup()
-        return cast("BaseCheckpointSaver[Any]", saver)
+        NavinSaver(self._upkeep).setup()
+        if self._settings.admin_dsn is not None:
+            with self._upkeep.connection() as connection:
+                schema.share_checkpoints(connection)
+        return cast("BaseCheckpointSaver[Any]", NavinSaver(self._connections, serde_types=self._settings.serde_types))
 
     def close(self) -> None:
         """End connections, maintenance and, as its last user, the embedded server. Safe to repeat."""

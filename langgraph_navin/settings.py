@@ -8,6 +8,7 @@ Environment names are the fields' in capitals (`NAVIN_DSN`, `NAVIN_DATA_DIR`, `N
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tomllib
@@ -85,7 +86,9 @@ def load(
     try:
         return Settings.model_validate(merged)
     except ValidationError as error:
-        raise _refusal(error) from None
+        refusal = _refusal(error)
+    # Outside the handler: pydantic's error holds what was given, a DSN too, and must not stay in the context.
+    raise refusal
 
 
 def _toml(path: Path) -> dict[str, Any]:
@@ -108,10 +111,9 @@ def _environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _json(name: str, text: str) -> Any:
-    try:
+    with contextlib.suppress(ValueError):
         return json.loads(text)
-    except ValueError:
-        raise InvalidRequest(f"NAVIN_{name.upper()} must be JSON", field=name) from None
+    raise InvalidRequest(f"NAVIN_{name.upper()} must be JSON", field=name)
 
 
 def _refusal(error: ValidationError) -> InvalidRequest:

@@ -147,7 +147,7 @@ class _Writes:
     def __init__(self, shelf: Shelf, reader: Reader, now: datetime, fields: tuple[str, ...]) -> None:
         self._shelf, self._reader, self._now, self._fields = shelf, reader, now, fields
         self._last: dict[Place, Remember | None] = {}
-        #: The place and item id of each write, None for what reads.
+        #: The place of each write, None for what reads.
         self._asked: list[tuple[Place, Remember | Update | Forget | ForgetItem] | None] = []
 
     def take(self, call: Call) -> None:
@@ -186,9 +186,10 @@ class _Writes:
                 answers[at] = self._answer(gone, *asked)
 
     def _answer(self, gone: set[Place], place: Place, asked: Remember | Update | Forget | ForgetItem) -> Answer:
-        if self._last[place] is None:
+        last = self._last[place]
+        if last is None:
             return Receipt(place in gone, asked.item_id if isinstance(asked, ForgetItem) else None, ("items",))
-        return self._shelf.items[place].fresh()
+        return self._shelf.items[place].fresh() if last.wanted else None
 
     def _written(self, place: Place, write: Remember) -> Stored:
         old, now = self._shelf.items.get(place), self._now

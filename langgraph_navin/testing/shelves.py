@@ -71,10 +71,10 @@ class Shelf:
 
 
 def check(shelf: Shelf, access: Access, place: Place, write: Remember | None) -> None:
-    """Refuse a write that may not replace what stands there, or that expects another version."""
-    stored = shelf.items.get(place)
+    """Refuse a write that may not replace what stands there, or that expects another version. None forgets, and is never refused."""
     if write is None:
         return
+    stored = shelf.items.get(place)
     if stored is not None and level(stored.item.classification) > access.ceiling:
         raise PolicyDenied("the policy's max_classification refuses to replace what stands there", rule="max_classification")
     if write.expected_version not in (None, stored.item.version if stored else 0):

@@ -182,7 +182,7 @@ async def test_tasks_side_by_side_keep_their_own_caller() -> None:
             await entered[other].wait()
             return acting()
 
-    assert await asyncio.gather(work(ADA, "bob"), work(BOB, "ada")) == [ADA, BOB]
+    assert list(await asyncio.gather(work(ADA, "bob"), work(BOB, "ada"))) == [ADA, BOB]
     with pytest.raises(CallerUnknown):
         acting()
 

@@ -42,7 +42,11 @@ from langgraph_navin.scopes import MODES, NOBODY, SCOPES, Partition, Reach, Scop
 
 MARKER = "S3CRET-VALUE"
 OPEN = Policy(
-    modes=frozenset(MODES), write_scopes=frozenset(SCOPES), read_scopes=frozenset(SCOPES), teams=frozenset({"red", "green"}), global_access=True
+    modes=frozenset(MODES),
+    write_scopes=frozenset(SCOPES),
+    read_scopes=frozenset(SCOPES),
+    teams=frozenset({"red", "green"}),
+    global_access=True,
 )
 ADA = Caller("acme", user_id="ada", agent_id="helper", session_id="s-1", project_id="p-1", teams=frozenset({"red", "blue"}))
 ADMIN = Caller("acme", user_id="root", roles=frozenset({"platform_admin"}))
@@ -170,7 +174,7 @@ def test_health_and_capabilities_need_no_partition(operation: Operation) -> None
 def test_a_write_stays_below_the_ceiling(ceiling: str, asks: str) -> None:
     policy = Policy.model_validate({"max_classification": ceiling})
     decision = decide(policy, ADA, Call(remember(classification=asks), Reach((Partition("user", "ada"),))))
-    fits = CLASSIFICATIONS.index(asks) <= CLASSIFICATIONS.index(ceiling)  # type: ignore[arg-type]
+    fits = CLASSIFICATIONS.index(asks) <= CLASSIFICATIONS.index(ceiling)
     assert rule(decision) == ("" if fits else "max_classification")
 
 
@@ -279,18 +283,17 @@ class Recorder:
     refused: list[AuditEvent] = field(default_factory=list)
 
     def steps(self, access: Access, calls: Sequence[Call]) -> Steps[list[Answer]]:
+        yield from ()
         self.sent += calls
         return [None] * len(calls)
-        yield
 
     def refuse(self, access: Access, events: Sequence[AuditEvent]) -> Steps[None]:
+        yield from ()
         self.refused += events
-        return
-        yield
 
     def epoch(self, tenant: str) -> Steps[int]:
+        yield from ()
         return 0
-        yield
 
     @contextmanager
     def session(self) -> Iterator[Any]:
@@ -329,7 +332,7 @@ def test_one_refused_operation_refuses_its_batch_and_each_refusal_is_kept() -> N
 
 def test_an_allowed_batch_is_sent_in_its_order() -> None:
     engine = Recorder()
-    operations = [Get(("user", "ada"), "1"), Forget(("session", "s-1"), "2"), Get(("team", "red"), "3")]
+    operations: list[Operation] = [Get(("user", "ada"), "1"), Forget(("session", "s-1"), "2"), Get(("team", "red"), "3")]
     assert served(engine, *operations) == [None, None, None]
     assert [call.operation for call in engine.sent] == operations
     assert [call.partition for call in engine.sent] == [Partition("user", "ada"), Partition("session", "s-1"), Partition("team", "red")]

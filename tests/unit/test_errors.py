@@ -36,7 +36,7 @@ def below(kind: type[NavinError]) -> set[type[NavinError]]:
     return {kind}.union(*(below(sub) for sub in kind.__subclasses__()))
 
 
-@pytest.mark.parametrize(("kind", "code", "status", "base", "again"), TABLE, ids=lambda v: getattr(v, "__name__", None))
+@pytest.mark.parametrize(("kind", "code", "status", "base", "again"), TABLE, ids=str)
 def test_an_error_is_what_the_contract_says(kind: type[NavinError], code: str, status: int, base: type[Exception], again: bool) -> None:
     error = kind("it can't be", field="x")
     assert (error.code, error.status) == (code, status)
@@ -52,7 +52,7 @@ def test_the_table_is_the_whole_tree() -> None:
 
 
 def test_every_error_can_be_imported_from_the_package() -> None:
-    for kind in (NavinError, *KINDS):
+    for kind in [NavinError, *KINDS]:
         assert getattr(langgraph_navin, kind.__name__) is kind
 
 

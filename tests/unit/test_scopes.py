@@ -37,7 +37,7 @@ from langgraph_navin.scopes import (
     split,
 )
 
-LETTERS = st.characters(exclude_categories=("Cs",), exclude_characters=".\x00\x1f")
+LETTERS = st.characters(exclude_categories=["Cs"], exclude_characters=".\x00\x1f")
 SHORT = st.text(LETTERS, min_size=1, max_size=8)
 #: Labels whose bytes end around the limits, one to four bytes a character.
 LONG = st.builds(lambda text, length: (text * length)[:length], st.text(LETTERS, min_size=1, max_size=3), st.integers(150, NAMESPACE_LIMIT))
@@ -51,7 +51,9 @@ def neighbours(draw: st.DrawFn) -> tuple[Labels, Labels]:
     text = joined(one)
     at = draw(st.integers(0, len(text) - 1))
     changed = draw(
-        st.sampled_from([text[:at] + text[at + 1 :], text[:at] + UNIT + text[at:], text[:at] + "z" + text[at:], text[:at] + "z" + text[at + 1 :]])
+        st.sampled_from(
+            [text[:at] + text[at + 1 :], text[:at] + UNIT + text[at:], text[:at] + "z" + text[at:], text[:at] + "z" + text[at + 1 :]]
+        )
     )
     other = tuple(label for label in changed.split(UNIT) if label)
     return one, other or ("z",)
@@ -92,7 +94,14 @@ def test_a_prefix_of_labels_is_a_prefix_of_the_text_and_nothing_else_is(pair: tu
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [(("a", "b"), ("ab",)), (("foo",), ("foobar",)), (("é",), ("e\u0301",)), (("A",), ("a",)), (("a_b",), ("aXb",)), (("a", "*"), ("a", "x"))],
+    [
+        (("a", "b"), ("ab",)),
+        (("foo",), ("foobar",)),
+        (("é",), ("e\u0301",)),
+        (("A",), ("a",)),
+        (("a_b",), ("aXb",)),
+        (("a", "*"), ("a", "x")),
+    ],
     ids=str,
 )
 def test_known_traps_stay_apart(one: Labels, other: Labels) -> None:
@@ -239,13 +248,13 @@ def test_a_key_is_limited_in_bytes(letter: str) -> None:
     assert letter * 20 not in str(refused.value)
 
 
-@pytest.mark.parametrize("bad", [None, 7, b"k", "a\x00", "\x1f", "\ud8ff"], ids=repr)
+@pytest.mark.parametrize("bad", [None, 7, b"k", "a\x00", "\ud8ff"], ids=repr)
 def test_a_key_that_cannot_be_kept_is_refused(bad: Any) -> None:
     with pytest.raises(InvalidRequest, match="key"):
         check_key(bad)
 
 
-@pytest.mark.parametrize("key", ["", " ", "my-doc.md#0", "../x", "%", "ключ"])
+@pytest.mark.parametrize("key", ["", " ", "my-doc.md#0", "../x", "%", "a\x1fb", "ключ"])
 def test_any_other_key_is_kept(key: str) -> None:
     assert check_key(key) == key
 

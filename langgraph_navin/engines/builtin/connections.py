@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import AsyncConnection, Connection
+from psycopg.conninfo import conninfo_to_dict
 
 from ...errors import EngineRetryable, EngineUnavailable, InvalidRequest, NavinError
 from .faults import Scrubbed
@@ -101,6 +102,7 @@ class Connections:
         self._dsn = dsn
         self._cap = cap
         self._options: dict[str, Any] = {"autocommit": True, "prepare_threshold": 5 if prepare else None, "application_name": "navin"}
+        self._options |= waiting(dsn)
         self._configure = configure or _nothing
         self._closed = False
         self._start()
@@ -271,6 +273,20 @@ class _Loop:
             yield
         finally:
             self._forget(self)
+
+
+#: Seconds to wait for a server that doesn't answer, unless the DSN says otherwise.
+PATIENCE = 10
+
+
+def waiting(dsn: str) -> dict[str, Any]:
+    """The limit of the wait for an answer, as an option of `connect`. Without one, a lost host would be waited for for minutes."""
+    try:
+        return {} if "connect_timeout" in conninfo_to_dict(dsn) else {"connect_timeout": PATIENCE}
+    except psycopg.Error as error:
+        failed = error
+    # Outside the handler: psycopg's own message quotes the text, and with it a password.
+    raise no_answer(failed) from Scrubbed(failed)
 
 
 def _nothing(connection: Sync | Async) -> None:

@@ -61,6 +61,7 @@ class Put:
             "s": write.source,
             "t": write.ttl,
             "d": self.length,
+            "e": min(len(self.fields), 32_767),
             "x": write.expected_version,
         }
 

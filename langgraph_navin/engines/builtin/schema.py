@@ -17,7 +17,7 @@ from psycopg.sql import SQL, Identifier
 
 from ...capabilities import Isolation
 from ...errors import EngineUnavailable, NavinError
-from .connections import Sync, no_answer
+from .connections import Sync, no_answer, waiting
 from .faults import Scrubbed, mapped
 
 #: The oldest server that has what the SQL uses.
@@ -120,15 +120,25 @@ def migrate(dsn: str) -> State:
 
     Raises:
         EngineUnavailable: the server doesn't answer, is too old, was migrated by a newer package, or the role may not do it.
+        InvalidRequest: the DSN can't be read.
     """
     try:
-        with psycopg.connect(dsn, autocommit=True, application_name="navin setup") as connection:
-            try:
-                return _migrated(connection)
-            except psycopg.Error as error:
-                raise _refused(error) from None
-    except psycopg.OperationalError as error:
-        raise no_answer(error) from Scrubbed(error)
+        connection = psycopg.connect(dsn, autocommit=True, application_name="navin setup", **waiting(dsn))
+    except psycopg.Error as error:
+        failed = error
+    else:
+        return _carried_out(connection)
+    # Outside the handler: psycopg's own text quotes the DSN and must not stay in the error's context.
+    raise no_answer(failed) from Scrubbed(failed)
+
+
+def _carried_out(connection: Sync) -> State:
+    with connection:
+        try:
+            return _migrated(connection)
+        except psycopg.Error as error:
+            failed = error
+        raise _refused(failed)
 
 
 def _migrated(connection: Sync) -> State:
@@ -193,6 +203,13 @@ def _refused(error: psycopg.Error) -> NavinError:
     found = mapped(error, sent=False)
     assert isinstance(found, NavinError)
     return found
+
+
+def share_checkpoints(connection: Sync) -> None:
+    """Let the application role use LangGraph's tables, which belong to whoever made them."""
+    connection.execute("""
+        grant select, insert, update, delete on checkpoints, checkpoint_blobs, checkpoint_writes to navin_app;
+        grant select on checkpoint_migrations to navin_app""")
 
 
 def isolation(connection: Sync) -> Isolation:

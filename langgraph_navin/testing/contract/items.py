@@ -66,6 +66,11 @@ class Items:
         assert again is not None
         assert again.value == {"list": [1]}
 
+    @needs("remember", "get")
+    def test_an_answer_that_nobody_wants_is_not_made(self, bench: Bench) -> None:
+        assert bench.one(write(wanted=False)) is None
+        assert bench.get() is not None
+
     @needs("get")
     def test_what_was_never_written_is_none(self, bench: Bench) -> None:
         assert bench.get() is None

@@ -50,6 +50,7 @@ create table navin.items (
   version int not null default 1,
   vid bigint not null,
   dl int not null,                             -- lexemes in the text index, 0 for none
+  vectors smallint not null default 0,         -- how many it has
   created_at timestamptz not null,
   updated_at timestamptz not null,
   primary key (tenant_id, partition, ns, key)
@@ -155,8 +156,11 @@ begin
 end $$;
 
 -- A refreshed life changes no version and leaves no trace.
-create function navin.note_changed() returns trigger language plpgsql as $$
-declare who text[] := string_to_array(current_setting('navin.who', true), E'\x1f');
+-- A plan made for one row would join the rows of a large batch by nested loops from then on: hence the setting.
+create function navin.note_changed() returns trigger language plpgsql set enable_nestloop = off as $$
+declare
+  who text[] := string_to_array(current_setting('navin.who', true), E'\x1f');
+  v_expired uuid[];
 begin
   if not exists (select from kept) then return null; end if;
   insert into navin.journal (tenant_id, partition, actor, agent_id, op, policy_version, trace, item_id, version, digest, salt, old_value, valid_from)
@@ -170,8 +174,9 @@ begin
     select o.tenant_id, o.partition, who[1], who[2], 'expire', who[3]::int, nullif(who[4], ''), o.id, o.version
     from gone o join kept k using (tenant_id, partition, ns, key) where o.id <> k.id;
   if found then
-    update navin.journal j set old_value = null, salt = null from gone o join kept k using (tenant_id, partition, ns, key)
-      where o.id <> k.id and j.tenant_id = o.tenant_id and j.item_id = o.id and j.salt is not null;
+    v_expired := array(select o.id from gone o join kept k using (tenant_id, partition, ns, key) where o.id <> k.id);
+    update navin.journal j set old_value = null, salt = null
+      where j.tenant_id = current_setting('navin.tenant', true) and j.item_id = any (v_expired) and j.salt is not null;
   end if;
   return null;
 end $$;

@@ -44,7 +44,8 @@ grant select, insert on navin.pending, navin.dead to navin_app;
 -- A row lock (for update skip locked) needs the right to update.
 grant select, insert, update, delete on navin.pending, navin.dead to navin_maintenance;
 
-create function navin.retire_changed() returns trigger language plpgsql as $$ begin
+-- As note_changed: never by nested loops.
+create function navin.retire_changed() returns trigger language plpgsql set enable_nestloop = off as $$ begin
   insert into navin.dead (tenant_id, partition, classification, vid, dl)
     select o.tenant_id, o.partition, o.classification, o.vid, o.dl
     from gone o join kept k using (tenant_id, partition, ns, key) where o.vid <> k.vid and o.dl > 0;

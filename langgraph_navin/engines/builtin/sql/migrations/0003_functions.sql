@@ -88,7 +88,7 @@ end $$;
 
 -- All puts, deletes and updates of a batch: written whole, or nothing but the event of the refusal.
 --   p_puts   [{o: position in its text part or null, p partition, n ns, w whole namespace or null, k key, i id, v value, f kind,
---             c classification, m importance, s source, t ttl in seconds, d lexemes, x expected version or null}]
+--             c classification, m importance, s source, t ttl in seconds, d lexemes, e vectors, x expected version or null}]
 --   p_gone   [{p, n, k}]      keys, no key twice in both lists
 --   p_texts  [{p, c, i}]      one inverted index a part
 --   p_fields [{p, n, k, f}]   one a vector, in the order of p_vectors, which holds them end to end
@@ -125,11 +125,11 @@ begin
       v_now := clock_timestamp();
       with e as materialized (select coalesce((select epoch from navin.epochs where tenant_id = p_tenant), 0) <> p_epoch as stale),
       x as materialized (select * from jsonb_to_recordset(p_puts) x (o int, p text, n text, w text, k text, i uuid, v jsonb, f text, c smallint,
-        m smallint, s jsonb, t float8, d int, x int)),
+        m smallint, s jsonb, t float8, d int, e smallint, x int)),
       up as (
         insert into navin.items as i (tenant_id, partition, ns, key, id, namespace, value, kind, classification, importance, source, agent_id,
-          ttl_s, expires_at, vid, dl, created_at, updated_at)
-        select p_tenant, x.p, x.n, x.k, x.i, x.w, x.v, x.f, x.c, x.m, x.s, who[2], x.t, v_now + x.t * interval '1 s', nextval('navin.vid'), x.d, v_now, v_now
+          ttl_s, expires_at, vid, dl, vectors, created_at, updated_at)
+        select p_tenant, x.p, x.n, x.k, x.i, x.w, x.v, x.f, x.c, x.m, x.s, who[2], x.t, v_now + x.t * interval '1 s', nextval('navin.vid'), x.d, x.e, v_now, v_now
         from x, e where not e.stale order by x.p collate "C", x.n collate "C", x.k collate "C"
         on conflict (tenant_id, partition, ns, key) do update set
           id = case when i.expires_at <= v_now then excluded.id else i.id end,
@@ -137,7 +137,7 @@ begin
           created_at = case when i.expires_at <= v_now then v_now else i.created_at end,
           value = excluded.value, kind = excluded.kind, classification = excluded.classification, importance = excluded.importance,
           source = excluded.source, agent_id = excluded.agent_id, ttl_s = excluded.ttl_s, expires_at = excluded.expires_at,
-          vid = excluded.vid, dl = excluded.dl, updated_at = greatest(v_now, i.updated_at)
+          vid = excluded.vid, dl = excluded.dl, vectors = excluded.vectors, updated_at = greatest(v_now, i.updated_at)
         where not i.held and i.classification <= p_ceiling
         returning i.partition, i.ns, i.key, i.id, i.version, i.vid, i.created_at, i.updated_at, i.expires_at),
       tx as (

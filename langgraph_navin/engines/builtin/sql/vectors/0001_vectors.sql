@@ -29,20 +29,14 @@ grant select, insert on navin.spaces to navin_app;
 grant select on navin.spaces to navin_maintenance;
 grant select, insert, delete on navin.vectors to navin_app, navin_maintenance;
 
--- No vector outlives its text, whoever removes it.
-create function navin.unvector_changed() returns trigger language plpgsql as $$ begin
-  delete from navin.vectors v using gone o join kept k using (tenant_id, partition, ns, key)
-    where o.vid <> k.vid and v.tenant_id = o.tenant_id and v.partition = o.partition and v.ns = o.ns and v.key = o.key;
+-- No vector outlives its text, whoever removes it. A row at a time: the rows that have none cost nothing.
+create function navin.unvector() returns trigger language plpgsql as $$ begin
+  delete from navin.vectors v where v.tenant_id = old.tenant_id and v.partition = old.partition and v.ns = old.ns and v.key = old.key;
   return null;
 end $$;
-create function navin.unvector_gone() returns trigger language plpgsql as $$ begin
-  delete from navin.vectors v using gone o
-    where v.tenant_id = o.tenant_id and v.partition = o.partition and v.ns = o.ns and v.key = o.key;
-  return null;
-end $$;
-create trigger unvector_changed after update on navin.items referencing old table as gone new table as kept
-  for each statement execute function navin.unvector_changed();
-create trigger unvector_gone after delete on navin.items referencing old table as gone for each statement execute function navin.unvector_gone();
+create trigger unvector_changed after update of vid on navin.items for each row
+  when (old.vid <> new.vid and old.vectors > 0) execute function navin.unvector();
+create trigger unvector_gone after delete on navin.items for each row when (old.vectors > 0) execute function navin.unvector();
 
 create function navin.space_of(p_tenant text) returns int language plpgsql as $$ begin
   perform navin.enter(p_tenant, '');
