@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, fields
 
 from .errors import CallerUnknown, InvalidRequest
-from .scopes import TENANT_LIMIT, UNIT, Partition, check_id
+from .scopes import NOBODY, TENANT_LIMIT, UNIT, Partition, check_id
 
 _acting: ContextVar[Caller | None] = ContextVar("navin_caller", default=None)
 
@@ -43,16 +43,16 @@ class Caller:
         for f in fields(self):
             value = getattr(self, f.name)
             if value is not None and f.name.endswith("_id"):
-                check_id(f.name, value)
-        object.__setattr__(self, "teams", _texts("teams", self.teams))
+                _check_member(f.name, value)
+        object.__setattr__(self, "teams", _texts("teams", self.teams, members=True))
         object.__setattr__(self, "roles", _texts("roles", self.roles))
 
     def pseudonym(self) -> str:
         """Who acts, for the journal: stable inside a tenant, without the id itself."""
         if not self.verified:
             return "application"
-        who = self.user_id or self.agent_id or NOBODY_KNOWN
-        return hashlib.sha256(UNIT.join((self.tenant_id, who)).encode()).hexdigest()[:32]
+        kind, who = ("user", self.user_id) if self.user_id else ("agent", self.agent_id or "")
+        return hashlib.sha256(UNIT.join((self.tenant_id, kind, who)).encode()).hexdigest()[:32]
 
     def own(self, partition: Partition) -> bool:
         """Whether a partition is this caller's own, whatever a policy says about its scope."""
@@ -84,13 +84,17 @@ class Caller:
         return (*(p for p in named if p), *(Partition("team", team) for team in sorted(self.teams)))
 
 
-NOBODY_KNOWN = "nobody"
+def _check_member(name: str, value: object) -> str:
+    if (member := check_id(name, value)) == NOBODY:
+        raise InvalidRequest(f"{name} must not be {NOBODY!r}: it names what belongs to no member", field=name)
+    return member
 
 
-def _texts(name: str, values: object) -> frozenset[str]:
+def _texts(name: str, values: object, *, members: bool = False) -> frozenset[str]:
     if isinstance(values, str) or not isinstance(values, (frozenset, set, list, tuple)):
         raise InvalidRequest(f"{name} must be a set of texts, got {type(values).__name__}", field=name)
-    return frozenset(check_id(name, value) for value in values)
+    check = _check_member if members else check_id
+    return frozenset(check(name, value) for value in values)
 
 
 @contextmanager

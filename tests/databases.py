@@ -10,7 +10,7 @@ from typing import Any, LiteralString
 
 import psycopg
 from psycopg.conninfo import make_conninfo
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Composed, Identifier
 
 from langgraph_navin.engines.builtin import schema
 from langgraph_navin.engines.builtin.connections import Connections
@@ -30,10 +30,10 @@ class Database:
         """The builtin engine on it, without a model."""
         return BuiltinEngine(self._connections)
 
-    def rows(self, statement: LiteralString, *params: Any) -> list[tuple[Any, ...]]:
+    def rows(self, statement: LiteralString | SQL | Composed, *params: Any) -> list[tuple[Any, ...]]:
         """What a statement answers, row-level security aside."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            cursor = connection.execute(statement, params)
+            cursor = connection.execute(statement, params or None)
             return cursor.fetchall() if cursor.description else []
 
     def value(self, statement: LiteralString, *params: Any) -> Any:

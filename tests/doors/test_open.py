@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, MessagesState, StateGraph
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL, Identifier
@@ -63,7 +65,8 @@ async def test_async_with(dsn: str) -> None:
 
 
 def test_module_level_without_any_with(dsn: str) -> None:
-    code = "import sys; from langgraph_navin import Navin; navin = Navin.open(sys.argv[1]); navin.store.put(('a',), 'k', {'x': 1}); print('put')"
+    code = "import sys; from langgraph_navin import Navin; navin = Navin.open(sys.argv[1]); "
+    code += "navin.store.put(('a',), 'k', {'x': 1}); print('put')"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code, dsn], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("put\n", "")
 
@@ -102,11 +105,12 @@ def test_a_graph_with_both(dsn: str) -> None:
     builder = StateGraph(MessagesState)
     builder.add_node("node", node)
     builder.add_edge(START, "node")
-    thread = {"configurable": {"thread_id": "t"}}
+    thread: RunnableConfig = {"configurable": {"thread_id": "t"}}
+    asked = [MessagesState(messages=[HumanMessage(text)]) for text in ("one", "two")]
     with Navin.open(dsn) as navin:
         graph = builder.compile(store=navin.store, checkpointer=navin.checkpointer)
-        graph.invoke({"messages": [("user", "one")]}, thread)
-        last = asyncio.run(graph.ainvoke({"messages": [("user", "two")]}, thread))
+        graph.invoke(asked[0], thread)
+        last = asyncio.run(graph.ainvoke(asked[1], thread))
     assert [message.content for message in last["messages"]] == ["one", "turn 1", "two", "turn 3"]
 
 

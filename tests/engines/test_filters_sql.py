@@ -25,7 +25,7 @@ shared = settings(max_examples=300, deadline=None, suppress_health_check=[Health
 # Few of each, so that a filter often meets a value; each has been a trap somewhere.
 NAMES = st.sampled_from(["a", "b", "a.b", "0", "", "é'\"\\{}%s", "A"])
 TEXTS = st.sampled_from(
-    ["", "a", "A", "ab", "é", "e\u0301", "1", "true", "\x01", "\uffff", "\U0001f600", "\U0010ffff", "%", "'", "\\", '"']
+    ["", "a", "A", "B", "ab", "é", "e\u0301", "1", "true", "\x01", "\uffff", "\U0001f600", "\U0010ffff", "%", "'", "\\", '"']
 )
 INTS = st.sampled_from([0, 1, -1, 2, 2**53, 2**53 + 1, 2**63 - 1, 2**63, INT_MAX, INT_MIN])
 FLOATS = st.sampled_from([0.0, 1.0, 0.1, -1.0, 1.5, 2.0**53, 1e16, 2.0**63, 1e19, 2.0**64, 1e22, 1e300, 5e-324, -5e-324, -1e17])
@@ -130,6 +130,7 @@ def test_every_scalar_equals_itself_and_stands_right_to_its_neighbours(connectio
         {"v": 1},
         {"v": 2.0**63},
         {"v": "m"},
+        {"v": "M"},
         {},
     ]
     for each in ({"v": operand} for operand in operands):
@@ -143,6 +144,13 @@ def test_a_condition_is_never_null(connection: psycopg.Connection[Any]) -> None:
     for operand in operands:
         for wanted in ({"a": operand}, {"$not": {"a": operand}}, {"a": {"$not": operand}}):
             assert None not in answered(connection, wanted, found)
+
+
+def test_text_is_ordered_by_code_point_in_any_database(connection: psycopg.Connection[Any]) -> None:
+    # Looked up in the statement: the servers of these tests know no collation that would sort otherwise.
+    conditions = Conditions()
+    conditions.meets(parse({"a": {"$gt": "x"}}))
+    assert conditions.sql().as_string(connection).count('collate "C"') == 1
 
 
 # --- values as they are kept ------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def test_a_callers_partitions_are_listed() -> None:
     assert {(p.scope, p.id) for p in Caller("acme").partitions()} == {("organization", "acme")}
 
 
-IDS = st.sampled_from(["a", "b", "c", "-", "acme"])
+IDS = st.sampled_from(["a", "b", "c", "acme"])
 CALLERS = st.builds(
     Caller,
     tenant_id=IDS,
@@ -101,7 +101,17 @@ def test_own_and_the_list_of_partitions_agree(caller: Caller, partition: Partiti
 
 
 def test_nothing_global_is_anyones_own() -> None:
-    assert not Caller("-", user_id="-", roles=frozenset({"platform_admin"})).own(Partition("global", "-"))
+    assert not Caller("acme", user_id="ada", roles=frozenset({"platform_admin"})).own(Partition("global", "-"))
+
+
+@pytest.mark.parametrize("ids", [{"user_id": "-"}, {"agent_id": "-"}, {"session_id": "-"}, {"teams": {"-"}}])
+def test_nobody_is_no_member(ids: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match="belongs to no member"):
+        Caller("acme", **ids)
+
+
+def test_a_user_and_an_agent_of_one_name_are_two() -> None:
+    assert Caller("acme", user_id="x").pseudonym() != Caller("acme", agent_id="x").pseudonym()
 
 
 # --- the pseudonym ----------------------------------------------------------------------------------------------

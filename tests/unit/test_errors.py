@@ -52,7 +52,8 @@ def test_the_table_is_the_whole_tree() -> None:
 
 
 def test_every_error_can_be_imported_from_the_package() -> None:
-    for kind in [NavinError, *KINDS]:
+    kinds: list[type[NavinError]] = [NavinError, *KINDS]
+    for kind in kinds:
         assert getattr(langgraph_navin, kind.__name__) is kind
 
 

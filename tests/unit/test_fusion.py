@@ -28,7 +28,8 @@ class Doc:
 
     @property
     def row(self) -> tuple[Any, ...]:
-        return (str(self.vid), "user:u", "ns", f"k{self.vid:03}")
+        # Keys are in another order than versions: the look goes by the one, the ranking by the other.
+        return (str(self.vid), "user:u", "ns", f"k{self.vid * 17 % 101:03}")
 
 
 #: Few values, so that ties and zeros come up.
@@ -85,6 +86,19 @@ def test_stopping_early_gives_the_page_that_looking_at_everything_gives(
     assert looked_until_settled(docs, distance, wanted, first, factor) == everything(docs, distance)[:wanted]
 
 
+def test_the_nearest_unseen_of_any_portion_counts() -> None:
+    near = [Doc(1, 0, 0.0, 0.1, True), Doc(2, 0, 0.0, 0.2, True)]
+    far = [Doc(3, 1, 0.0, 0.5, True), Doc(4, 2, 0.0, 2.0, True)]
+    assert looked_until_settled([*near, *far], "cosine", 2, 1) == everything(near, "cosine")
+
+
+def test_an_unseen_equal_may_still_come_first() -> None:
+    # By its version the look takes the one, by its key the ranking puts the other first.
+    later, sooner = Doc(1, 0, 1.0, None, True), Doc(6, 0, 1.0, None, True)
+    assert later.row[3] > sooner.row[3]
+    assert looked_until_settled([later, sooner], None, 1, 1) == [(sooner.row[3], 1.0)]
+
+
 @pytest.mark.parametrize("distance", [None, *DISTANCES])
 @given(docs=DOCS, size=st.integers(1, 5), first=st.integers(1, 6))
 def test_pages_are_disjoint_and_whole(distance: str | None, docs: list[Doc], size: int, first: int) -> None:
@@ -118,25 +132,26 @@ def test_by_words_alone_the_score_is_bm25s_own(docs: list[Doc]) -> None:
 
 
 def test_equal_scores_are_in_the_order_of_namespace_and_key() -> None:
-    docs = [Doc(vid, vid % 2, 1.0, 0.5, True) for vid in (3, 1, 2, 0)]
-    assert [key for key, _ in everything(docs, "cosine")] == ["k000", "k001", "k002", "k003"]
+    docs = [Doc(vid, vid % 2, 1.0, 0.5, True) for vid in (3, 7, 2, 0)]
+    assert [key for key, _ in everything(docs, "cosine")] == sorted(doc.row[3] for doc in docs)
 
 
 def test_words_and_meaning_count_their_shares() -> None:
     both, words, near = Doc(1, 0, 4.0, 0.0, True), Doc(2, 0, 2.0, None, True), Doc(3, 0, 0.0, 0.5, True)
     scores = dict(everything([both, words, near], "cosine"))
-    assert scores == {"k001": 1.0, "k002": TEXT_SHARE * 0.5, "k003": (1 - TEXT_SHARE) * 0.5}
+    assert scores == {both.row[3]: 1.0, words.row[3]: TEXT_SHARE * 0.5, near.row[3]: (1 - TEXT_SHARE) * 0.5}
 
 
 def test_where_no_word_is_known_meaning_counts_alone() -> None:
-    assert everything([Doc(1, 0, 0.0, 0.25, True)], "cosine") == [("k001", 0.75)]
+    doc = Doc(1, 0, 0.0, 0.25, True)
+    assert everything([doc], "cosine") == [(doc.row[3], 0.75)]
 
 
 @pytest.mark.parametrize(("distance", "apart", "similarity"), [("cosine", 0.25, 0.75), ("l2", 3.0, 0.25), ("inner_product", -2.0, 2.0)])
 def test_nearer_is_better_whatever_the_distance(distance: str, apart: float, similarity: float) -> None:
-    docs = [Doc(1, 0, 0.0, apart, True), Doc(2, 0, 0.0, apart + 1, True)]
-    found = everything(docs, distance)
-    assert found[0] == ("k001", similarity)
+    nearer, farther = Doc(1, 0, 0.0, apart, True), Doc(2, 0, 0.0, apart + 1, True)
+    found = everything([farther, nearer], distance)
+    assert found[0] == (nearer.row[3], similarity)
     assert found[1][1] < similarity
 
 

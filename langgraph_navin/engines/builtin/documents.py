@@ -17,6 +17,7 @@ from langgraph.store.base import get_text_at_path, tokenize_path
 from ...items import level
 from ...operations import Index, Remember
 from ...scopes import UNIT, indexed, joined
+from ...values import dump
 from .lexemes import counted
 from .session import Reals
 
@@ -58,7 +59,7 @@ class Put:
             "f": write.kind,
             "c": level(write.classification),
             "m": write.importance,
-            "s": write.source,
+            "s": None if write.source is None else orjson.Fragment(dump(dict(write.source))),
             "t": write.ttl,
             "d": self.length,
             "e": min(len(self.fields), 32_767),

@@ -25,6 +25,9 @@ OLDEST = 150000
 #: One migration at a time in a database; the number is ours alone.
 _LOCK = 0x6E6176696E
 
+#: Where the files of each series are.
+_FOLDERS = {"core": "migrations", "vectors": "vectors"}
+
 _BOOK: LiteralString = """
 create schema if not exists navin;
 create table if not exists navin.migrations (
@@ -68,7 +71,7 @@ class State:
 
 def migrations(series: str) -> list[Migration]:
     """The files of a series, in order."""
-    folder = files(__package__).joinpath("sql", {"core": "migrations", "vectors": "vectors"}[series])
+    folder = files(__package__).joinpath("sql", _FOLDERS[series])
     found = [f for f in folder.iterdir() if f.name.endswith(".sql")]
     return sorted(
         (Migration(series, int(f.name.partition("_")[0]), f.name, f.read_text(encoding="utf-8")) for f in found), key=lambda m: m.number
@@ -83,15 +86,24 @@ def read(connection: Sync) -> State:
     """What this database holds. Raises `EngineUnavailable` for an old server or a schema from a newer package."""
     _check_server(connection)
     there = connection.execute("select to_regclass('navin.migrations') is not null").fetchone()
-    rows = connection.execute("select series, max(number) from navin.migrations group by 1").fetchall() if there and there[0] else []
-    applied = {str(series): int(number) for series, number in rows}
-    for series, number in applied.items():
-        if number > _newest(series):
+    order = "select series, number, checksum from navin.migrations order by 1, 2"
+    rows = connection.execute(order).fetchall() if there and there[0] else []
+    known = {(m.series, m.number): m for series in _FOLDERS for m in migrations(series)}
+    for series, number, checksum in rows:
+        if (series, number) not in known:
             raise EngineUnavailable(
-                f"this database was migrated by a newer langgraph-navin ({series} {number}, this one knows {_newest(series)}): "
-                "upgrade the package; nothing was changed"
+                f"this database was migrated by a newer langgraph-navin ({series} {number}): upgrade the package; nothing was changed"
             )
-    return State(applied, _vector_schema(connection))
+        _same(known[series, number], checksum)
+    return State({str(series): int(number) for series, number, _ in rows}, _vector_schema(connection))
+
+
+def _same(migration: Migration, checksum: str) -> None:
+    if checksum != migration.checksum:
+        raise EngineUnavailable(
+            f"migration {migration.series} {migration.name} was applied to this database with another text: "
+            "use the package that made it, or a new database; nothing was changed"
+        )
 
 
 def found(connection: Sync) -> State:
@@ -164,11 +176,8 @@ def _due(connection: Sync) -> Iterator[Migration]:
         there = known.get((migration.series, migration.number))
         if there is None:
             yield migration
-        elif there != migration.checksum:
-            raise EngineUnavailable(
-                f"migration {migration.series} {migration.name} was applied to this database with another text: "
-                "use the package that made it, or a new database; nothing was changed"
-            )
+        else:
+            _same(migration, there)
 
 
 def _apply(connection: Sync, migration: Migration) -> None:

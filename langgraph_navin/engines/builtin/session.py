@@ -106,7 +106,7 @@ class Wire:
                     failed = error
                 if fresh or query.writes or not connection.closed:
                     # Outside the handler: PostgreSQL's own text, with values in it, would stay in the error's context.
-                    raise mapped(failed, sent=query.writes)
+                    raise mapped(failed, sent=query.writes and connection.closed)
             self._connections.drop_idle()
         raise AssertionError("a fresh connection answers or raises")
 
@@ -150,7 +150,7 @@ class AsyncWire:
                 except psycopg.Error as error:
                     failed = error
                 if fresh or query.writes or not connection.closed:
-                    raise mapped(failed, sent=query.writes)
+                    raise mapped(failed, sent=query.writes and connection.closed)
             self._connections.drop_idle()
         raise AssertionError("a fresh connection answers or raises")
 

@@ -13,6 +13,7 @@ from .needs import needs
 #: Values by key, and which keys a filter finds.
 FILED: dict[str, dict[str, Any]] = {
     "int": {"n": 3},
+    "one": {"n": 1},
     "float": {"n": 3.5},
     "text": {"n": "3"},
     "true": {"n": True},
@@ -27,6 +28,7 @@ FILTERS: list[tuple[dict[str, Any], set[str]]] = [
     ({"n": 3}, {"int"}),
     ({"n": "3"}, {"text"}),
     ({"n": True}, {"true"}),
+    ({"n": 1}, {"one"}),
     ({"n": None}, {"null"}),
     ({"n": {"$ne": 3}}, ALL - {"int"}),
     ({"n": {"$gt": 2}}, {"int", "float"}),

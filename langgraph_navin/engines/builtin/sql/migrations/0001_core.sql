@@ -6,13 +6,14 @@ exception when duplicate_object or unique_violation then null; end $$;
 do $$ begin
   if not exists (select from pg_roles where rolname = 'navin_maintenance') then create role navin_maintenance nologin; end if;
 exception when duplicate_object or unique_violation then null; end $$;
--- The migrating role may act as both: set role needs membership.
-do $$ begin
-  if not pg_has_role(current_user, 'navin_app', 'member') then execute format('grant navin_app to %I', current_user); end if;
-  if not pg_has_role(current_user, 'navin_maintenance', 'member') then execute format('grant navin_maintenance to %I', current_user); end if;
+-- The migrating role may act as both. Since PostgreSQL 16, who makes a role is a member that may not yet become it.
+do $$
+declare act text := case when current_setting('server_version_num')::int >= 160000 then 'set' else 'member' end;
+begin
+  if not pg_has_role(current_user, 'navin_app', act) then execute format('grant navin_app to %I', current_user); end if;
+  if not pg_has_role(current_user, 'navin_maintenance', act) then execute format('grant navin_maintenance to %I', current_user); end if;
 end $$;
 grant usage on schema navin to navin_app, navin_maintenance;
-alter default privileges in schema navin revoke execute on functions from public;
 
 -- The tenant's policy epoch: every statement compares it, so that no decision outlives the policy it was made under.
 create table navin.epochs (
@@ -197,3 +198,4 @@ create trigger note_changed after update on navin.items referencing old table as
   for each statement execute function navin.note_changed();
 create trigger note_gone after delete on navin.items referencing old table as gone for each statement execute function navin.note_gone();
 grant execute on all functions in schema navin to navin_app, navin_maintenance;
+revoke execute on all functions in schema navin from public;

@@ -194,3 +194,4 @@ begin
     (select d.tenant_id, d.partition, d.classification from navin.dead d group by 1, 2, 3 having count(*) >= p_dead limit p_limit);
 end $$;
 grant execute on all functions in schema navin to navin_app, navin_maintenance;
+revoke execute on all functions in schema navin from public;

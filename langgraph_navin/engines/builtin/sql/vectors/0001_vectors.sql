@@ -1,5 +1,7 @@
 -- Only where the server has pgvector; {vector} is the schema it is installed in.
 -- One number of dimensions a tenant: distances between two models mean nothing.
+-- Where it was installed by somebody else, its schema may be closed to the roles.
+grant usage on schema {vector} to navin_app, navin_maintenance;
 create table navin.spaces (
   tenant_id text collate "C" primary key,
   dims int not null
@@ -57,3 +59,4 @@ begin
     from jsonb_array_elements(p_fields) with ordinality f (value, pos);
 end $$;
 grant execute on all functions in schema navin to navin_app, navin_maintenance;
+revoke execute on all functions in schema navin from public;
