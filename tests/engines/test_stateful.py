@@ -55,7 +55,7 @@ WORDS = ["tea", "green", "Élève", "getUserName", "2026-11-30", "東京都", "c
 LEAVES = [-1, 0, 0.5, 1, 1.0, 1.5, 2**53 + 1, 2**64 - 1, "", "1", "a", "B", "é", True, False, None]
 
 PROFILE = (
-    settings(max_examples=2_000, stateful_step_count=50)
+    settings(max_examples=300, stateful_step_count=40)
     if os.environ.get("NAVIN_PROVE")
     else settings(max_examples=100, stateful_step_count=20, derandomize=True, database=None)
 )

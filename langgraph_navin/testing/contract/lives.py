@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ...errors import NotFound
+from ...items import level
 from ...operations import Get, ListItems, Search
 from ..bench import NOTES, Bench, rewrite, write
 from .needs import needs
@@ -39,6 +40,13 @@ class Lives:
         assert second.id != first.id
         assert second.created_at > first.created_at
         assert bench.get() == second
+
+    @needs("remember", "get")
+    def test_an_expired_item_above_the_ceiling_stands_in_nobodys_way(self, bench: Bench) -> None:
+        bench.remember(classification="confidential", ttl=SHORT)
+        bench.until_gone()
+        low = bench.as_caller(ceiling=level("internal"))
+        assert low.remember().version == 1
 
     @needs("remember", "get")
     def test_the_end_is_told(self, bench: Bench) -> None:

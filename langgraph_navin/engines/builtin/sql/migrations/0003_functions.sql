@@ -138,7 +138,7 @@ begin
           value = excluded.value, kind = excluded.kind, classification = excluded.classification, importance = excluded.importance,
           source = excluded.source, agent_id = excluded.agent_id, ttl_s = excluded.ttl_s, expires_at = excluded.expires_at,
           vid = excluded.vid, dl = excluded.dl, vectors = excluded.vectors, updated_at = greatest(v_now, i.updated_at)
-        where not i.held and i.classification <= p_ceiling
+        where not i.held and (i.classification <= p_ceiling or i.expires_at <= v_now)
         returning i.partition, i.ns, i.key, i.id, i.version, i.vid, i.created_at, i.updated_at, i.expires_at),
       tx as (
         insert into navin.pending (tenant_id, partition, classification, seg, lexer, n, len, vids, dls, idx)
