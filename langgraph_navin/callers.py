@@ -7,13 +7,14 @@ and *verified identity* (the caller comes from a bound store or from `acting_as`
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 
 from .errors import CallerUnknown, InvalidRequest
-from .scopes import NOBODY, TENANT_LIMIT, UNIT, Partition, check_id
+from .scopes import NOBODY, TENANT_LIMIT, UNIT, Partition, Scope, check_id
 
 _acting: ContextVar[Caller | None] = ContextVar("navin_caller", default=None)
 
@@ -44,6 +45,8 @@ class Caller:
             value = getattr(self, f.name)
             if value is not None and f.name.endswith("_id"):
                 _check_member(f.name, value)
+        if self.trace is not None:
+            check_id("trace", self.trace)
         object.__setattr__(self, "teams", _texts("teams", self.teams, members=True))
         object.__setattr__(self, "roles", _texts("roles", self.roles))
 
@@ -54,13 +57,24 @@ class Caller:
         kind, who = ("user", self.user_id) if self.user_id else ("agent", self.agent_id or "")
         return hashlib.sha256(UNIT.join((self.tenant_id, kind, who)).encode()).hexdigest()[:32]
 
+    @property
+    def session_key(self) -> str | None:
+        """The id of this caller's session partition: the same thread id of another owner is another thread."""
+        if self.session_id is None:
+            return None
+        return json.dumps([self.user_id, self.agent_id, self.session_id], ensure_ascii=False)
+
+    def member(self, scope: Scope) -> str | None:
+        """The id of this caller's own partition of a scope; None where there is none, or more than one."""
+        return next((p.id for p in self.partitions() if p.scope == scope), None) if scope != "team" or len(self.teams) == 1 else None
+
     def own(self, partition: Partition) -> bool:
         """Whether a partition is this caller's own, whatever a policy says about its scope."""
         match partition.scope:
             case "user":
                 return partition.id == self.user_id
             case "session":
-                return partition.id == self.session_id
+                return partition.id == self.session_key
             case "agent" | "shared_agents":
                 return partition.id == self.agent_id
             case "project":
@@ -75,7 +89,7 @@ class Caller:
         """Every partition that is this caller's own."""
         named = [
             Partition("user", self.user_id) if self.user_id else None,
-            Partition("session", self.session_id) if self.session_id else None,
+            Partition("session", self.session_key) if self.session_key else None,
             Partition("agent", self.agent_id) if self.agent_id else None,
             Partition("shared_agents", self.agent_id) if self.agent_id else None,
             Partition("project", self.project_id) if self.project_id else None,
@@ -97,11 +111,18 @@ def _texts(name: str, values: object, *, members: bool = False) -> frozenset[str
     return frozenset(check(name, value) for value in values)
 
 
+def check_verified(caller: Caller) -> None:
+    """Refuse the application's own identity where a verified one is meant."""
+    if not caller.verified:
+        raise InvalidRequest("caller must be a verified one; verified=False is the application's own identity", field="caller")
+
+
 @contextmanager
 def acting_as(caller: Caller) -> Iterator[Caller]:
     """Do everything inside the block for `caller`."""
     if not isinstance(caller, Caller):
         raise InvalidRequest(f"acting_as takes a Caller, got {type(caller).__name__}", field="caller")
+    check_verified(caller)
     token = _acting.set(caller)
     try:
         yield caller

@@ -51,6 +51,14 @@ class Contains:
 
 
 @dataclass(frozen=True, slots=True)
+class OneOf:
+    """The field is there and equals one of `values`."""
+
+    path: Path
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class IsObject:
     """The field is an object."""
 
@@ -72,7 +80,7 @@ class Any_:
     parts: tuple[Condition, ...]
 
 
-Condition: TypeAlias = Equal | Compare | Contains | IsObject | Not | All | Any_
+Condition: TypeAlias = Equal | OneOf | Compare | Contains | IsObject | Not | All | Any_
 
 _ORDERS = ("$gt", "$gte", "$lt", "$lte")
 _OPERATORS = "$eq, $ne, $gt, $gte, $lt, $lte, $in, $contains and $not"
@@ -150,7 +158,7 @@ def _operator(name: str, path: Path, operator: str, value: Any, depth: int) -> C
     if operator in _ORDERS:
         return Compare(path, cast(Order, operator), _comparable(name, value))
     if operator == "$in":
-        return Any_(tuple(Equal(path, one) for one in _list(name, value)))
+        return OneOf(path, tuple(_list(name, value)))
     if operator == "$contains":
         return Contains(path, tuple(value) if isinstance(value, list) else (value,))
     _refuse(name, f"is an unsupported operator; there are {_OPERATORS}")
@@ -190,6 +198,9 @@ def matches(condition: Condition | None, value: Mapping[str, Any]) -> bool:
             return not matches(part, value)
         case Equal(path, wanted):
             return same(_at(value, path), wanted)
+        case OneOf(path, wanted):
+            found = _at(value, path)
+            return found is not _MISSING and any(same(found, one) for one in wanted)
         case IsObject(path):
             return isinstance(_at(value, path), dict)
         case Compare(path, order, wanted):

@@ -27,7 +27,7 @@ from .engines.builtin.faults import wrong_dims
 from .engines.builtin.session import Model, configure
 from .errors import InvalidRequest, Unsupported
 from .maintenance import Maintenance
-from .operations import Answer, GetCapabilities, GetHealth, Operation
+from .operations import Answer, GetCapabilities, GetHealth, Operation, check
 from .policies.model import Policy, PolicyVersion
 from .scopes import NamespaceMap, rules
 from .service import OnePolicy, Service
@@ -35,6 +35,10 @@ from .settings import IndexSettings, Settings, load
 from .store import Identity, NavinStore
 
 logger = logging.getLogger("langgraph_navin")
+
+
+#: Seconds that `close()` waits for a round of maintenance to end. What it leaves undone, the next one does.
+CLOSING = 10.0
 
 
 class Navin:
@@ -53,6 +57,8 @@ class Navin:
         # What can be refused is, before a server is started.
         index, namespaces = _index(settings.index), NamespaceMap(rules(settings.namespaces))
         Caller(settings.tenant, agent_id=settings.agent)
+        if settings.admin_dsn is not None and settings.dsn is None:
+            raise InvalidRequest("admin_dsn: needs dsn, the same database as the application's role", field="admin_dsn")
         dsn = settings.dsn or self._embedded()
         self._admin_dsn = settings.admin_dsn or dsn
         self._connections = Connections(dsn, cap=settings.connections, prepare=settings.prepare, configure=configure)
@@ -169,10 +175,12 @@ class Navin:
 
     def perform(self, operation: Operation) -> Answer:
         """Carry out one of the contract's operations (`operations`)."""
+        check(operation)
         return run(self._service.steps([operation], self._identity(self._settings.agent).caller()))[0]
 
     async def aperform(self, operation: Operation) -> Answer:
         """As `perform`."""
+        check(operation)
         return (await arun(self._service.steps([operation], self._identity(self._settings.agent).caller())))[0]
 
     @property
@@ -237,6 +245,12 @@ class Navin:
                 "checkpoints: only the store's own PostgreSQL is supported; leave it out, or compile with another checkpointer",
                 field="checkpoints",
             )
+        if self._settings.require_caller:
+            raise Unsupported(
+                "checkpointer: sessions aren't separated by caller yet, so require_caller=True has none: compile with a checkpointer "
+                "of your own, or open a second Navin without require_caller for it",
+                field="checkpointer",
+            )
         from .saver import NavinSaver
 
         NavinSaver(self._upkeep).setup()
@@ -248,7 +262,7 @@ class Navin:
     def close(self) -> None:
         """End connections, maintenance and, as its last user, the embedded server. Safe to repeat."""
         atexit.unregister(self.close)
-        self._maintenance.stop()
+        self._maintenance.stop(CLOSING)
         self._upkeep.close()
         self._connections.close()
         if self._server is not None:
@@ -284,9 +298,15 @@ class Agent:
         return self._navin.checkpointer
 
 
+#: Rules that this version can't keep. A rule that is set and not kept is worse than none.
+_NOT_YET = (
+    *("engine", "allow_personal_data", "retention_days", "legal_hold", "infer", "candidates"),
+    *("shared_with", "global_access", "recall_top_k", "recall_held"),
+)
+
+
 def _check_policy(policy: Policy) -> None:
-    """Refuse what this version would not hold: a rule that is set and not kept is worse than none."""
-    for name in ("engine", "allow_personal_data", "retention_days", "legal_hold", "infer", "candidates", "shared_with", "global_access"):
+    for name in _NOT_YET:
         if getattr(policy, name) != Policy.model_fields[name].get_default(call_default_factory=True):
             raise Unsupported(f"policy.{name}: this version doesn't enforce it yet; leave it out", field=f"policy.{name}")
 

@@ -6,13 +6,15 @@ an engine answers calls. Operations name a namespace (LangGraph's words) and the
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from .errors import InvalidRequest
 from .filters import Condition
-from .items import DEFAULT_CLASSIFICATION, DEFAULT_KIND, Classification, Kind, MemoryItem, Receipt
-from .scopes import Labels, Partition, Reach, Scope
+from .items import DEFAULT_CLASSIFICATION, DEFAULT_KIND, Classification, Kind, MemoryItem, Receipt, check_kind, level
+from .scopes import Labels, Partition, Reach, Scope, check_key, check_labels
 
 #: Which paths of a value are searchable: None follows the store's configuration, False none.
 Index: TypeAlias = Literal[False] | tuple[str, ...] | None
@@ -146,6 +148,29 @@ NAMES: dict[type[Any], str] = {
     GetCapabilities: "get_capabilities",
 }
 WRITES = (Remember, Update, Forget, ForgetItem)
+
+
+def check(operation: Operation) -> None:
+    """Refuse an operation that no door has checked: raises `InvalidRequest` naming the field."""
+    labels = getattr(operation, "namespace", getattr(operation, "prefix", ()))
+    check_labels(labels, dots=True)
+    if isinstance(operation, (Remember, Get, Forget)):
+        check_key(operation.key)
+    if isinstance(operation, (GetItem, Update, ForgetItem)):
+        _check_item_id(operation.item_id)
+    if isinstance(operation, Remember):
+        _check_item_id(operation.item_id)
+        check_kind(operation.kind)
+        level(operation.classification)
+        if operation.importance is not None and not 1 <= operation.importance <= 10:
+            raise InvalidRequest("importance must be between 1 and 10", field="importance")
+
+
+def _check_item_id(item_id: object) -> None:
+    try:
+        uuid.UUID(str(item_id))
+    except ValueError:
+        raise InvalidRequest("item_id must be the id of a memory, a UUID", field="item_id") from None
 
 
 def name_of(operation: Operation) -> str:

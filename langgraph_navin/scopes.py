@@ -222,18 +222,18 @@ class NamespaceMap:
 
     rules: tuple[Rule, ...] = ()
 
-    def partition(self, labels: Labels, *, tenant: str, default: Scope) -> Partition:
-        """The partition that an item of this namespace lives in."""
+    def partition(self, labels: Labels, *, tenant: str, default: Scope, home: str = NOBODY) -> Partition:
+        """The partition that an item of this namespace lives in. What no rule places belongs to `home`, a member of `default`."""
         scope, member = self._member(labels)
         if scope is None:
-            return Partition(default, NOBODY)
+            return Partition(default, home)
         return Partition(scope, _only_member(scope, tenant) or member)
 
-    def reach(self, prefix: Labels, *, tenant: str, default: Scope) -> Reach:
+    def reach(self, prefix: Labels, *, tenant: str, default: Scope, home: str = NOBODY) -> Reach:
         """Every partition that can hold a namespace starting with `prefix`."""
         if not prefix:
             return Reach((), SCOPES)
-        here = self.partition(prefix, tenant=tenant, default=default)
+        here = self.partition(prefix, tenant=tenant, default=default, home=home)
         if _names_scope(prefix):
             return Reach((here,))
         # Whatever the prefix itself belongs to, a longer rule may claim what lies below it.

@@ -8,7 +8,8 @@ It plans; `drive` performs. A batch is decided whole before anything is sent: on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from . import operations as ops
@@ -22,7 +23,7 @@ from .items import KINDS, level
 from .operations import Access, Answer, Call, Operation, name_of
 from .policies.decide import Allowed, Refused, decide
 from .policies.model import PolicyVersion
-from .scopes import SCOPES, NamespaceMap, Reach
+from .scopes import NOBODY, SCOPES, NamespaceMap, Partition, Reach
 
 #: How often a batch is decided anew because the policy changed under it.
 PATIENCE = 5
@@ -125,15 +126,18 @@ class Service:
             raise IsolationInsufficient(message, engine=self.engine.name, isolation=self.isolation, required=required)
 
     def _reach(self, operation: Operation, policy: PolicyVersion, caller: Caller) -> Reach:
-        tenant, default = caller.tenant_id, policy.policy.default_scope
+        default = policy.policy.default_scope
+        home = (caller.member(default) if caller.verified else None) or NOBODY
+        place = partial(self.namespaces.partition, tenant=caller.tenant_id, default=default, home=home)
+        below = partial(self.namespaces.reach, tenant=caller.tenant_id, default=default, home=home)
         match operation:
             case ops.Remember(namespace=labels) | ops.Get(namespace=labels) | ops.Forget(namespace=labels):
-                return Reach((self.namespaces.partition(labels, tenant=tenant, default=default),))
+                return _owned(Reach((place(labels),)), caller)
             case ops.ListItems(prefix=labels) | ops.Search(prefix=labels):
-                return self.namespaces.reach(labels, tenant=tenant, default=default)
+                return _owned(below(labels), caller)
             case ops.ListNamespaces(prefixes=prefixes):
                 start = prefixes[0] if prefixes else ()
-                return self.namespaces.reach(start[: start.index("*")] if "*" in start else start, tenant=tenant, default=default)
+                return _owned(below(start[: start.index("*")] if "*" in start else start), caller)
             case ops.GetItem() | ops.Update() | ops.ForgetItem():
                 return Reach((), SCOPES)
         return Reach()
@@ -152,6 +156,14 @@ class Service:
             "isolation": self.isolation,
             "session_memory": True,
         }
+
+
+def _owned(reach: Reach, caller: Caller) -> Reach:
+    """A verified caller's own thread id stands for his own session: the same id of another owner is another thread."""
+    if not caller.verified or caller.session_key is None:
+        return reach
+    mine, named = Partition("session", caller.session_key), Partition("session", caller.session_id or NOBODY)
+    return replace(reach, partitions=tuple(mine if p == named else p for p in reach.partitions))
 
 
 def _decide(policy: PolicyVersion, caller: Caller, call: Call) -> Allowed | Refused:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from .errors import InvalidRequest
 from .policies.model import Policy
@@ -36,12 +36,16 @@ class IndexSettings(BaseModel):
     distance_type: Distance = "cosine"
 
 
+#: Minutes: a thousand years. Python's calendar ends with the year 9999.
+TTL_LIMIT = 1_000 * 365.25 * 24 * 60
+
+
 class TTLSettings(BaseModel):
     """LangGraph's `ttl=`. Times are minutes. Expired memories are always omitted, whatever `omit_expired` says."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    default_ttl: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    default_ttl: Annotated[float, Field(gt=0, le=TTL_LIMIT, allow_inf_nan=False)] | None = None
     refresh_on_read: bool = True
     omit_expired: bool = True
     sweep_interval_minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -61,7 +65,7 @@ class Settings(BaseModel):
     ttl: TTLSettings | None = None
     require_caller: bool = False
     checkpoints: str | None = Field(default=None, repr=False)
-    serde_types: tuple[Any, ...] = ()
+    serde_types: Annotated[tuple[Any, ...], BeforeValidator(lambda types: _pairs(types))] = ()
     namespaces: tuple[tuple[tuple[str, ...], str], ...] = ()
     labels: Literal["strict", "any"] = "strict"
     policy: Policy = Field(default_factory=Policy)
@@ -69,6 +73,11 @@ class Settings(BaseModel):
     connections: Annotated[int, Field(ge=1, le=1000)] = 16
     #: False behind a pooler in transaction mode that doesn't know prepared statements (pgbouncer before 1.21).
     prepare: bool = True
+
+
+def _pairs(types: Any) -> Any:
+    """(module, name) pairs: JSON and TOML have lists only."""
+    return tuple(tuple(one) if isinstance(one, list) else one for one in types) if isinstance(types, (list, tuple)) else types
 
 
 def load(

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from ..callers import Caller
 from ..items import level
 from ..operations import WRITES, Call, GetCapabilities, GetHealth, Operation, Remember
-from ..scopes import MODE_OF, Partition, Reach, Scope
+from ..scopes import MODE_OF, NOBODY, Partition, Reach, Scope
 from .model import Policy
 
 Deed: TypeAlias = Literal["write", "read"]
@@ -96,7 +96,8 @@ def _objections(policy: Policy, caller: Caller, partition: Partition, deed: Deed
         if deed == "write" and "platform_admin" not in caller.roles:
             yield Refused("global", "writing to global needs the role platform_admin")
     elif caller.verified and not caller.own(partition):
-        yield Refused(f"{scope}_partition", f"the namespace names a {scope} that isn't the caller's own")
+        why = f"names a {scope} that isn't the caller's own" if partition.id != NOBODY else f"needs a caller with a {scope} of his own"
+        yield Refused(f"{scope}_partition", f"the namespace {why}")
     elif scope == "team" and caller.verified and partition.id not in policy.teams:
         yield Refused("teams", "the team isn't in the policy's teams")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from langgraph.store.base import Op, Result, TTLConfig
 
-from ..callers import Caller, current
+from ..callers import Caller, check_verified, current
 from ..drive import arun, run
 from ..errors import EngineUnavailable, InvalidRequest
 from ..maintenance import Maintenance
@@ -83,6 +83,7 @@ class NavinStore(Verbs):
         """A view of this store that acts for `caller` and nobody else."""
         if not isinstance(caller, Caller):
             raise InvalidRequest(f"bound() takes a Caller, got {type(caller).__name__}", field="caller")
+        check_verified(caller)
         return NavinStore(
             self._service, replace(self._identity, bound=caller), ttl=self.ttl_config, dots=self._words.dots, owner=self._owner
         )

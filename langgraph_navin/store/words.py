@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -14,6 +13,7 @@ from ..filters import parse
 from ..items import MemoryItem, new_id
 from ..operations import Answer, Forget, Get, Index, ListItems, ListNamespaces, Operation, Pattern, Remember, Search
 from ..scopes import check_key, check_labels, check_namespace, encodable
+from ..settings import TTL_LIMIT
 from ..values import encode
 
 #: Where LangGraph says "no limit".
@@ -98,8 +98,8 @@ def _seconds(ttl: Any) -> float | None:
     """LangGraph's minutes."""
     if ttl is None:
         return None
-    if isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or not math.isfinite(ttl) or ttl <= 0:
-        raise InvalidRequest("ttl must be a number of minutes above 0, or None for no expiry", field="ttl")
+    if isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or not 0 < ttl <= TTL_LIMIT:
+        raise InvalidRequest(f"ttl must be a number of minutes above 0 and up to {TTL_LIMIT:.0f}, or None for no expiry", field="ttl")
     return 60.0 * ttl
 
 

@@ -188,7 +188,7 @@ class _Writes:
     def _answer(self, gone: set[Place], place: Place, asked: Remember | Update | Forget | ForgetItem) -> Answer:
         last = self._last[place]
         if last is None:
-            return Receipt(place in gone, asked.item_id if isinstance(asked, ForgetItem) else None, ("items",))
+            return Receipt(place in gone, asked.item_id if isinstance(asked, ForgetItem) else None, ("items",) if place in gone else ())
         return self._shelf.items[place].fresh() if last.wanted else None
 
     def _written(self, place: Place, write: Remember) -> Stored:
@@ -224,6 +224,8 @@ def _rewritten(found: Stored, update: Update) -> Remember:
         classification=item.classification,
         importance=item.importance,
         source=item.source,
+        # What was written to be found by nothing stays so.
+        index=None if found.words.length else False,
         ttl=found.ttl,
         expected_version=item.version if update.expected_version is None else update.expected_version,
     )

@@ -62,12 +62,19 @@ class Shelf:
         self.items = {place: stored for place, stored in self.items.items() if not stored.expired(now)}
 
     def take(self, access: Access, place: Place) -> bool:
-        """Forget what stands there, if this caller may see its level; whether there was anything."""
+        """Forget what stands there, if this caller may see it; whether there was anything."""
         stored = self.items.get(place)
-        if stored is None or level(stored.item.classification) > access.ceiling:
+        if stored is None or hidden(stored, access) is not None:
             return False
         del self.items[place]
         return True
+
+
+def hidden(stored: Stored, access: Access) -> str | None:
+    """The rule that hides an item from this caller, if one does."""
+    if level(stored.item.classification) > access.ceiling:
+        return "max_classification"
+    return "allowed_kinds" if access.kinds is not None and stored.item.kind not in access.kinds else None
 
 
 def check(shelf: Shelf, access: Access, place: Place, write: Remember | None) -> None:
@@ -75,7 +82,7 @@ def check(shelf: Shelf, access: Access, place: Place, write: Remember | None) ->
     if write is None:
         return
     stored = shelf.items.get(place)
-    if stored is not None and level(stored.item.classification) > access.ceiling:
-        raise PolicyDenied("the policy's max_classification refuses to replace what stands there", rule="max_classification")
+    if stored is not None and (rule := hidden(stored, access)) is not None:
+        raise PolicyDenied(f"the policy's {rule} refuses to replace what stands there", rule=rule)
     if write.expected_version not in (None, stored.item.version if stored else 0):
         raise Conflict("a memory of this batch isn't at the expected version any more", rule="expected_version")

@@ -20,8 +20,9 @@ from langgraph.store.base import BaseStore, PutOp
 
 from databases import Database, fresh
 from langgraph_navin import Navin
-from langgraph_navin.engines.builtin.connections import Connections, Permits
+from langgraph_navin.engines.builtin.connections import Connections
 from langgraph_navin.engines.builtin.embedded import EmbeddedServer
+from langgraph_navin.engines.builtin.permits import Permits
 from langgraph_navin.errors import EngineRetryable, EngineUnavailable
 from servers import binaries, ground
 

@@ -13,7 +13,7 @@ from databases import Database
 from langgraph_navin.audit import AuditEvent
 from langgraph_navin.drive import run
 from langgraph_navin.effects import dispatch
-from langgraph_navin.errors import Conflict, EngineUnavailable, PolicyDenied
+from langgraph_navin.errors import Conflict, PolicyDenied
 from langgraph_navin.items import level
 from langgraph_navin.operations import Forget, ForgetItem
 from langgraph_navin.testing.bench import NOTES, Bench, Perform, rewrite, write
@@ -142,6 +142,6 @@ def test_no_content_key_or_namespace_stands_in_the_chained_columns(migrated18: D
 
 def test_a_failed_batch_leaves_no_event(migrated18: Database, bench: Bench) -> None:
     stored = bench.remember("a")
-    with pytest.raises(EngineUnavailable):
+    with pytest.raises(Conflict, match="23505"):
         bench.ask(write("b", item_id=stored.id))
     assert len(events(migrated18, bench)) == 1

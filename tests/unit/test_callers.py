@@ -72,7 +72,7 @@ def test_a_caller_cannot_be_changed() -> None:
 def test_a_callers_partitions_are_listed() -> None:
     assert {(p.scope, p.id) for p in ADA.partitions()} == {
         ("user", "ada"),
-        ("session", "s-1"),
+        ("session", ADA.session_key),
         ("agent", "helper"),
         ("shared_agents", "helper"),
         ("project", "p-1"),

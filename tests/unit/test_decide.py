@@ -77,7 +77,9 @@ def asked(policy: Policy, caller: Caller, name: str, partition: Partition) -> st
 
 #: Who, scope, member, the rule that refuses a write, the rule that refuses a read.
 TABLE: list[tuple[Caller, Scope, str, str, str]] = [
-    (ADA, "session", "s-1", "", ""),
+    (ADA, "session", str(ADA.session_key), "", ""),
+    # A thread id alone is nobody's: the service puts its owner to it.
+    (ADA, "session", "s-1", "session_partition", "session_partition"),
     (ADA, "session", "s-2", "session_partition", "session_partition"),
     (ADA, "user", "ada", "", ""),
     (ADA, "user", "bob", "user_partition", "user_partition"),
@@ -120,7 +122,7 @@ def test_a_partition_is_open_to_whom_the_contract_says(caller: Caller, scope: Sc
 
 
 OWN: list[tuple[Scope, str, str]] = [
-    ("session", "s-1", "session"),
+    ("session", str(ADA.session_key), "session"),
     ("user", "ada", "long_term"),
     ("agent", "helper", "agent"),
     ("shared_agents", "helper", "shared"),
@@ -335,5 +337,9 @@ def test_an_allowed_batch_is_sent_in_its_order() -> None:
     operations: list[Operation] = [Get(("user", "ada"), "1"), Forget(("session", "s-1"), "2"), Get(("team", "red"), "3")]
     assert served(engine, *operations) == [None, None, None]
     assert [call.operation for call in engine.sent] == operations
-    assert [call.partition for call in engine.sent] == [Partition("user", "ada"), Partition("session", "s-1"), Partition("team", "red")]
+    assert [call.partition for call in engine.sent] == [
+        Partition("user", "ada"),
+        Partition("session", str(ADA.session_key)),
+        Partition("team", "red"),
+    ]
     assert engine.refused == []

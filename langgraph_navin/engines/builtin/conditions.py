@@ -12,13 +12,11 @@ from typing import Any, LiteralString
 
 from psycopg.sql import SQL, Composable, Placeholder
 
-from ...filters import All, Any_, Compare, Condition, Contains, Equal, IsObject, Not, Path
+from ...filters import All, Any_, Compare, Condition, Contains, Equal, IsObject, Not, OneOf, Path
 from ...operations import Access, Pattern
 from ...scopes import NAMESPACE_HEAD, Labels, head, indexed, joined
 from ...values import dump
 
-#: Above every text that starts with what stands before it.
-_LAST = "\U0010ffff"
 _ORDERS: dict[str, LiteralString] = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 
@@ -55,7 +53,7 @@ class Conditions:
         whole = joined(prefix)
         short = indexed(whole) == whole and len(whole.encode()) <= NAMESPACE_HEAD
         start = whole if short else head(whole)
-        self.add("i.ns >= {a} and i.ns < {b}", a=self.bound(start), b=self.bound(start + _LAST))
+        self.add("i.ns >= {a} and i.ns < {b}", a=self.bound(start), b=self.bound(_after(start)))
         if not short:
             self.add("starts_with(coalesce(i.namespace, i.ns), {w})", w=self.bound(whole))
 
@@ -74,6 +72,8 @@ class Conditions:
                 return SQL("not ({p})").format(p=self._compile(part))
             case Equal(path, value):
                 return self._total("{x} = {v}::jsonb", path, v=self._json(value))
+            case OneOf(path, values):
+                return self._total("{x} = any (array(select jsonb_array_elements({v}::jsonb)))", path, v=self._json(list(values)))
             case IsObject(path):
                 return self._total("jsonb_typeof({x}) = 'object'", path)
             case Contains(path, values):
@@ -125,6 +125,14 @@ def matching(conditions: Conditions, prefixes: Sequence[Pattern], suffixes: Sequ
 
 def _long_enough(conditions: Conditions, pattern: Pattern) -> Composable:
     return SQL("cardinality(x.labels) >= {}").format(conditions.bound(len(pattern)))
+
+
+def _after(start: str) -> str:
+    """The first text, by code points, that comes after every text that starts with `start`."""
+    kept = start.rstrip("\U0010ffff")
+    following = ord(kept[-1]) + 1
+    # Surrogates are no characters: what follows U+D7FF is U+E000.
+    return kept[:-1] + chr(0xE000 if following == 0xD800 else following)
 
 
 def literal_start(pattern: Pattern) -> Labels:

@@ -20,76 +20,10 @@ from psycopg.conninfo import conninfo_to_dict
 
 from ...errors import EngineRetryable, EngineUnavailable, InvalidRequest, NavinError
 from .faults import Scrubbed
+from .permits import Permits
 
 Sync: TypeAlias = Connection[Any]
 Async: TypeAlias = AsyncConnection[Any]
-
-
-class Permits:
-    """A counting semaphore for threads and event loops together, first come first served."""
-
-    def __init__(self, count: int) -> None:
-        self._lock = threading.Lock()
-        self._free = count
-        self._waiting: deque[Callable[[], bool]] = deque()
-
-    def _try(self, wake: Callable[[], bool] | None = None) -> bool:
-        with self._lock:
-            if self._free > 0:
-                self._free -= 1
-                return True
-            if wake is not None:
-                self._waiting.append(wake)
-            return False
-
-    def acquire(self) -> None:
-        event = threading.Event()
-
-        def wake() -> bool:
-            event.set()
-            return True
-
-        if not self._try(wake):
-            event.wait()
-
-    async def aacquire(self) -> None:
-        if self._try():
-            return
-        loop = asyncio.get_running_loop()
-        granted: asyncio.Future[None] = loop.create_future()
-        if self._try(lambda: _wake(loop, granted, self.release)):
-            return
-        try:
-            await granted
-        except asyncio.CancelledError:
-            if granted.done() and not granted.cancelled():
-                self.release()
-            raise
-
-    def release(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._free += 1
-                    return
-                wake = self._waiting.popleft()
-            if wake():
-                return
-
-
-def _wake(loop: asyncio.AbstractEventLoop, granted: asyncio.Future[None], release: Callable[[], None]) -> bool:
-    def grant() -> None:
-        # A waiter that was cancelled meanwhile hands the permit on.
-        if granted.done():
-            release()
-        else:
-            granted.set_result(None)
-
-    try:
-        loop.call_soon_threadsafe(grant)
-    except RuntimeError:
-        return False
-    return True
 
 
 class Connections:
@@ -101,7 +35,12 @@ class Connections:
     def __init__(self, dsn: str, *, cap: int = 16, prepare: bool = True, configure: Callable[[Sync | Async], None] | None = None) -> None:
         self._dsn = dsn
         self._cap = cap
-        self._options: dict[str, Any] = {"autocommit": True, "prepare_threshold": 5 if prepare else None, "application_name": "navin"}
+        self._options: dict[str, Any] = {
+            "autocommit": True,
+            "prepare_threshold": 5 if prepare else None,
+            "application_name": "navin",
+            "client_encoding": "utf8",
+        }
         self._options |= waiting(dsn)
         self._configure = configure or _nothing
         self._closed = False
@@ -128,15 +67,15 @@ class Connections:
     def connection(self, *, fresh: bool = False) -> Iterator[Sync]:
         """A healthy connection in autocommit, given back afterwards; `fresh` never takes a kept one."""
         self._usable()
-        self._permits.acquire()
+        permitted = self._permits.acquire()
         try:
-            connection = (None if fresh else self._kept(self._idle)) or self._connect()
-            try:
+            # Without a permit a connection past the cap, for this one use: the alternative is a loop that stands still for good.
+            connection = (None if fresh or not permitted else self._kept(self._idle)) or self._connect()
+            with self._lent(connection, self._idle if permitted else None):
                 yield connection
-            finally:
-                self._give_back(connection, self._idle)
         finally:
-            self._permits.release()
+            if permitted:
+                self._permits.release()
 
     def _kept(self, idle: deque[Any]) -> Any:
         # Locked: others end idle connections of this list to make room.
@@ -164,10 +103,8 @@ class Connections:
         try:
             mine = await self._mine()
             connection = (None if fresh else self._kept(mine.idle)) or await self._aconnect()
-            try:
+            with self._lent(connection, mine.idle):
                 yield connection
-            finally:
-                self._give_back(connection, mine.idle)
         finally:
             self._permits.release()
 
@@ -219,12 +156,24 @@ class Connections:
         connection.pgconn.finish()
         self._open -= 1
 
-    def _give_back(self, connection: Any, idle: deque[Any]) -> None:
+    @contextmanager
+    def _lent(self, connection: Sync | Async, idle: deque[Any] | None) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            # Cancelled or interrupted: a request to cancel may still be on its way, and must not meet the next user.
+            connection.pgconn.finish()
+            raise
+        finally:
+            self._give_back(connection, idle)
+
+    def _give_back(self, connection: Any, idle: deque[Any] | None) -> None:
         with self._lock:
             if self._pid != os.getpid():
                 return
-            healthy = not connection.closed and connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
-            if healthy and not self._closed:
+            if idle is not None and not self._closed and _is_clean(connection):
                 idle.append(connection)
             else:
                 self._finish(connection)
@@ -287,6 +236,16 @@ def waiting(dsn: str) -> dict[str, Any]:
         failed = error
     # Outside the handler: psycopg's own message quotes the text, and with it a password.
     raise no_answer(failed) from Scrubbed(failed)
+
+
+def _is_clean(connection: Sync | Async) -> bool:
+    """Whether nothing of its last use is left: no transaction, and no pipeline, in which a write would never be committed."""
+    pg = connection.pgconn
+    return (
+        not connection.closed
+        and pg.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        and pg.pipeline_status == psycopg.pq.PipelineStatus.OFF
+    )
 
 
 def _nothing(connection: Sync | Async) -> None:

@@ -31,17 +31,19 @@ class Put:
 
     place: Place
     write: Remember
-    #: Field names and texts for the model.
-    fields: tuple[tuple[str, str], ...] = field(repr=False)
+    #: Texts for the model.
+    texts: tuple[str, ...] = field(repr=False)
     #: Lexemes in the chosen texts, and how often each is there. Counted at once: the application may change its dict later.
     length: int
     counts: Mapping[str, int] = field(repr=False)
+    #: Whether the item must still be the one with this id: its place may have been given to another one.
+    by_id: bool = False
 
     @classmethod
-    def of(cls, partition: str, write: Remember, configured: Sequence[str], *, embeds: bool) -> Put:
+    def of(cls, partition: str, write: Remember, configured: Sequence[str], *, embeds: bool, by_id: bool = False) -> Put:
         chosen = paths(write.index, configured)
-        texts = tuple(fields(write.document, chosen)) if embeds else ()
-        return cls(place(partition, write), write, texts, *counted(spoken(write.document, chosen)))
+        texts = tuple(embedded(write.document, chosen)) if embeds else ()
+        return cls(place(partition, write), write, texts, *counted(spoken(write.document, chosen)), by_id=by_id)
 
     def item(self, position: int | None) -> dict[str, Any]:
         """The element of `p_puts`."""
@@ -62,8 +64,9 @@ class Put:
             "s": None if write.source is None else orjson.Fragment(dump(dict(write.source))),
             "t": write.ttl,
             "d": self.length,
-            "e": min(len(self.fields), 32_767),
+            "e": min(len(self.texts), 32_767),
             "x": write.expected_version,
+            "u": self.by_id,
         }
 
 
@@ -75,16 +78,14 @@ def paths(index: Index, configured: Sequence[str]) -> tuple[str, ...]:
     """The paths of a value that are searchable: the write's own, or the store's."""
     if index is False:
         return ()
-    return tuple(configured) if index is None else index
+    return tuple(dict.fromkeys(configured if index is None else index))
 
 
-def fields(value: Mapping[str, Any], chosen: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Names and texts of the chosen paths, as LangGraph reads them: `$` is the whole value, a list gives one text each."""
+def embedded(value: Mapping[str, Any], chosen: Sequence[str]) -> Iterator[str]:
+    """The texts of the chosen paths, as LangGraph reads them: `$` is the whole value, a list gives one text each."""
     for path in chosen:
         found = get_text_at_path(value, tokenize_path(path) if path != "$" else path)
-        texts = [text for text in found if text]
-        for at, text in enumerate(texts):
-            yield (path if len(texts) == 1 else f"{path}.{at}"), text
+        yield from (text for text in found if text)
 
 
 def spoken(value: Mapping[str, Any], chosen: Sequence[str]) -> Iterator[str]:
@@ -110,14 +111,15 @@ def _leaves(value: Any) -> Iterator[str]:
             yield str(node)
 
 
-def batch(puts: Sequence[Put], forgotten: Iterable[Place], vectors: Sequence[Sequence[float]]) -> dict[str, Any]:
+def batch(puts: Sequence[Put], forgotten: Mapping[Place, str | None], vectors: Sequence[Sequence[float]]) -> dict[str, Any]:
     """The document parameters of `write`; None for a part that is empty."""
     parts: dict[tuple[str, int], _Part] = {}
     items = [_placed(put, parts) for put in puts]
-    places = [_named(put.place, f=name) for put in puts for name, _ in put.fields]
+    places = [_named(put.place, f=str(at)) for put in puts for at in range(len(put.texts))]
     return {
         "puts": _json(items),
-        "gone": _json([_named(p) for p in forgotten]),
+        "many": len(puts) > 1,
+        "gone": _json([_named(at, i=item_id) for at, item_id in forgotten.items()]),
         "texts": _json([{"p": p, "c": c, "i": part.index} for (p, c), part in parts.items()]) if puts else None,
         "fields": _json(places),
         "vectors": Reals(np.asarray(vectors, np.float32)) if places else None,
@@ -145,7 +147,7 @@ def _placed(put: Put, parts: dict[tuple[str, int], _Part]) -> dict[str, Any]:
     return put.item(part.add(put.counts))
 
 
-def _named(at: Place, **more: str) -> dict[str, str]:
+def _named(at: Place, **more: str | None) -> dict[str, str | None]:
     return {"p": at[0], "n": at[1], "k": at[2], **more}
 
 

@@ -41,7 +41,7 @@ from ...values import decode
 from .connections import Connections
 from .documents import Place, Put, batch, listed, place
 from .lexemes import VERSION
-from .reads import Reads
+from .reads import Kept, Reads
 from .session import AsyncWire, Model, Wire
 from .statements import query
 from .upkeep import compact, sweep
@@ -63,7 +63,8 @@ class BuiltinEngine:
     """Items, text index, vectors and journal in one PostgreSQL database."""
 
     name = "builtin"
-    capabilities: frozenset[str] = frozenset(MEMORY)
+    #: `recall` and `purge` are announced when they are there.
+    capabilities: frozenset[str] = frozenset(MEMORY) - {"recall", "purge"}
 
     def __init__(self, connections: Connections, index: Index | None = None) -> None:
         self.connections = connections
@@ -117,7 +118,7 @@ class BuiltinEngine:
         return answers
 
     def _documents(self, writes: _Writes) -> Steps[dict[str, list[float]]]:
-        texts = tuple(dict.fromkeys(text for put in writes.puts.values() for _, text in put.fields))
+        texts = tuple(dict.fromkeys(text for put in writes.puts.values() for text in put.texts))
         return dict(zip(texts, (yield from embed(texts)), strict=True)) if texts else {}
 
     def _questions(self, calls: Sequence[Call]) -> Steps[dict[str, list[float]]]:
@@ -133,7 +134,8 @@ class BuiltinEngine:
         for at, call in enumerate(calls):
             match call.operation:
                 case GetItem(item_id):
-                    answers[at] = (yield from self._reads.by_id(access, call, item_id))[0]
+                    kept = yield from self._reads.by_id(access, call, item_id)
+                    answers[at] = kept.item if kept else None
                 case ListItems() as op:
                     answers[at] = yield from self._reads.list_items(access, call, op)
                 case Search() as op:
@@ -154,22 +156,22 @@ class BuiltinEngine:
             if not isinstance(operation, (Update, ForgetItem)):
                 writes.take(at, call)
                 continue
-            found, ttl = yield from self._reads.by_id(access, call, operation.item_id)
-            if found is None:
+            kept = yield from self._reads.by_id(access, call, operation.item_id)
+            if kept is None:
                 raise NotFound("no such memory, or not visible to this caller")
             if isinstance(operation, ForgetItem):
-                writes.forget(at, place(found.partition, found), operation.item_id)
+                writes.forget(at, place(kept.item.partition, kept.item), operation.item_id)
             else:
-                writes.put(at, found.partition, _rewritten(found, operation, ttl))
+                writes.put(at, kept.item.partition, _rewritten(kept, operation), by_id=True)
 
     def _write(self, access: Access, writes: _Writes, known: dict[str, list[float]], answers: list[Answer]) -> Steps[None]:
         if not writes.puts and not writes.gone:
             return
         puts = list(writes.puts.values())
-        missing = tuple(dict.fromkeys(text for put in puts for _, text in put.fields if text not in known))
+        missing = tuple(dict.fromkeys(text for put in puts for text in put.texts if text not in known))
         if missing:
             known = known | dict(zip(missing, (yield from embed(missing)), strict=True))
-        vectors = [known[text] for put in puts for _, text in put.fields]
+        vectors = [known[text] for put in puts for text in put.texts]
         rows = yield from query("write", self._written(access, writes, puts, vectors), writes=True)
         status, outcome, forgot = rows[0]
         _raise_for(status)
@@ -183,6 +185,7 @@ class BuiltinEngine:
             "epoch": access.epoch,
             "who": who(access),
             "ceiling": access.ceiling,
+            "kinds": list(access.kinds) if access.kinds is not None else None,
             "lexer": VERSION,
             "want": writes.wanted,
             **batch(puts, writes.gone, vectors),
@@ -208,7 +211,8 @@ def _raise_for(status: str) -> None:
             raise PolicyDenied(f"the policy's {rule} refuses to replace what stands there; nothing was written", rule=rule)
 
 
-def _rewritten(found: MemoryItem, update: Update, ttl: float | None) -> Remember:
+def _rewritten(kept: Kept, update: Update) -> Remember:
+    found = kept.item
     # Against the version that was read: whoever changed it meanwhile isn't overwritten unseen.
     expected = found.version if update.expected_version is None else update.expected_version
     return Remember(
@@ -221,7 +225,9 @@ def _rewritten(found: MemoryItem, update: Update, ttl: float | None) -> Remember
         classification=found.classification,
         importance=found.importance,
         source=found.source,
-        ttl=ttl,
+        # What was written to be found by nothing stays so.
+        index=None if kept.indexed else False,
+        ttl=kept.ttl,
         expected_version=expected,
     )
 
@@ -232,7 +238,8 @@ class _Writes:
     def __init__(self, index: Index) -> None:
         self._index = index
         self.puts: dict[Place, Put] = {}
-        self.gone: dict[Place, None] = {}
+        #: By place, the id that must stand there, or None for whatever does.
+        self.gone: dict[Place, str | None] = {}
         self._asked: list[tuple[int, Place, str | None]] = []
 
     def take(self, at: int, call: Call) -> None:
@@ -242,8 +249,8 @@ class _Writes:
             case Forget() as write:
                 self.forget(at, place(call.partition.text, write), None)
 
-    def put(self, at: int, partition: str, write: Remember) -> None:
-        put = Put.of(partition, write, self._index.fields, embeds=self._index.model is not None)
+    def put(self, at: int, partition: str, write: Remember, *, by_id: bool = False) -> None:
+        put = Put.of(partition, write, self._index.fields, embeds=self._index.model is not None, by_id=by_id)
         self.gone.pop(put.place, None)
         # Taken out first: the last write to a place also comes last.
         self.puts.pop(put.place, None)
@@ -257,7 +264,7 @@ class _Writes:
 
     def forget(self, at: int, where: Place, item_id: str | None) -> None:
         self.puts.pop(where, None)
-        self.gone[where] = None
+        self.gone[where] = item_id
         self._asked.append((at, where, item_id))
 
     def answer(self, answers: list[Answer], outcome: list[list[Any]] | None, forgot: list[list[str]] | None) -> None:
@@ -268,7 +275,7 @@ class _Writes:
             if where in self.puts:
                 answers[at] = _stored(self.puts[where], stored) if self.puts[where].write.wanted else None
             else:
-                answers[at] = Receipt(where in found, item_id, _ERASED_FROM)
+                answers[at] = Receipt(True, item_id, _ERASED_FROM) if where in found else Receipt(False, item_id)
 
 
 def _stored(put: Put, stored: dict[str, list[Any]]) -> MemoryItem:

@@ -50,16 +50,24 @@ def _mapped(error: psycopg.Error, sent: bool) -> NavinError:
         )
     if isinstance(error, (pg.SerializationFailure, pg.DeadlockDetected)):
         return Conflict(f"a concurrent change won ({state}); try again", sqlstate=state)
-    if state.startswith(("22", "54")):
-        return InvalidRequest(f"PostgreSQL refused a value ({type(error).__name__}, {state})", sqlstate=state)
+    if state.startswith("23"):
+        return Conflict(
+            f"something with this id or key is there already ({type(error).__name__}, {state}); nothing was changed", sqlstate=state
+        )
+    if state.startswith(("22", "54")) or isinstance(error, psycopg.DataError):
+        return InvalidRequest(f"PostgreSQL refused a value ({type(error).__name__}{state and ', ' + state})", sqlstate=state)
     return unavailable(error, sent=sent)
 
 
 def unavailable(error: psycopg.Error, *, sent: bool) -> EngineUnavailable:
-    kind = EngineUnavailable if sent else EngineRetryable
-    code = f" ({type(error).__name__}{', ' + error.sqlstate if error.sqlstate else ''})"
-    after = "; whether the change arrived isn't known" if sent else ""
-    return kind(f"PostgreSQL didn't answer{code}{after}", engine="builtin")
+    state = error.sqlstate or ""
+    code = f"({type(error).__name__}{state and ', ' + state})"
+    if sent:
+        return EngineUnavailable(f"PostgreSQL didn't answer {code}; whether the change arrived isn't known", engine="builtin")
+    # Connection errors (08) and a server that goes down (57P) are no answer; any other code is one, and undid the statement.
+    answered = bool(state) and not state.startswith(("08", "57P"))
+    told = "refused the statement, and nothing was changed" if answered else "didn't answer"
+    return EngineRetryable(f"PostgreSQL {told} {code}", engine="builtin")
 
 
 def wrong_dims(known: object, given: object) -> InvalidRequest:

@@ -7,6 +7,7 @@ looked at until none of the unseen could still belong among the best (Fagin's th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +29,11 @@ class Hit:
 
     @classmethod
     def of(cls, row: tuple[Any, ...], width: int) -> Hit:
-        return cls(row[:width], row[width], row[width + 1], bool(row[width + 2]) if len(row) > width + 2 else False)
+        distance = row[width + 1]
+        if distance is not None and math.isnan(distance):
+            # A vector of zeros has no direction: it is like nothing, as an item without a vector.
+            distance = None
+        return cls(row[:width], row[width], distance, bool(row[width + 2]) if len(row) > width + 2 else False)
 
 
 class Ranking:
@@ -48,9 +53,9 @@ class Ranking:
 
     def add(self, hits: list[Hit], look: int) -> None:
         """Take one portion's candidates. If it had more vectors than were asked for, the last one bounds the unseen."""
-        near = [hit.distance for hit in hits if hit.near and hit.distance is not None]
+        near = [hit for hit in hits if hit.near]
         if len(near) >= look:
-            bound = self._similarity(max(near))
+            bound = min(self._similarity(hit.distance) if hit.distance is not None else 0.0 for hit in near)
             self._horizon = bound if self._horizon is None else max(self._horizon, bound)
         for hit in hits:
             hit.score = self._fused(self._said.get(hit.vid, 0.0), hit.distance)

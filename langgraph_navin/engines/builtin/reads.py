@@ -20,7 +20,7 @@ from ...operations import Access, Call, Get, ListItems, ListNamespaces, Search
 from ...scopes import Labels
 from .bm25 import Scored, score
 from .conditions import Conditions, literal_start, matching
-from .documents import listed, place
+from .documents import Place, listed, place
 from .fusion import Hit, Ranking
 from .lexemes import VERSION, lexemes
 from .rows import COLUMNS, WIDTH, WORN, item
@@ -31,6 +31,8 @@ PORTION = 200
 #: Candidates of a first look, at least. Later looks take four times as many.
 FIRST_LOOK = 50
 _UNLIMITED = 2**31 - 1
+#: How often a search starts again because an item changed between the scoring of its text and the look at its row.
+PATIENCE = 4
 
 #: pgvector's operator of each distance, and what makes a similarity of it: higher is better.
 DISTANCES = {"cosine": "<=>", "l2": "<->", "inner_product": "<#>"}
@@ -53,6 +55,17 @@ class _Worn:
             yield from query("refresh", {"tenant": access.tenant, "parts": listed(self.parts), "ids": self.ids}, writes=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An item with what a rewrite has to keep."""
+
+    item: MemoryItem
+    #: Seconds of life, or None.
+    ttl: float | None
+    #: Whether it can be found by words or meaning.
+    indexed: bool
+
+
 class Reads:
     """Plans of the reading operations."""
 
@@ -67,18 +80,22 @@ class Reads:
             return []
         if len(calls) == 1:
             return [(yield from self._get_one(access, calls[0]))]
-        places = [place(call.partition.text, call.operation) for call in calls]
-        columns = {"partitions": [p for p, _, _ in places], "ns": [n for _, n, _ in places], "keys": [k for _, _, k in places]}
-        rows = yield from query("get_many", self._shared(access, dict.fromkeys(columns["partitions"])) | columns)
         found: list[MemoryItem | None] = [None] * len(calls)
         worn = _Worn()
-        for row in _fresh(rows):
-            at = row[0] - 1
-            found[at] = item(row[1:])
-            if _refreshes(calls[at]):
-                worn.note(row[1:])
+        places = [place(call.partition.text, call.operation) for call in calls]
+        for portion in _portions_by(places):
+            for at, row in (yield from self._get_many(access, places, portion)):
+                found[at] = item(row)
+                if _refreshes(calls[at]):
+                    worn.note(row)
         yield from worn.refresh(access, True)
         return found
+
+    def _get_many(self, access: Access, places: Sequence[Place], portion: Sequence[int]) -> Steps[list[tuple[int, Row]]]:
+        partitions, spaces, keys = zip(*(places[at] for at in portion), strict=True)
+        columns = {"partitions": list(partitions), "ns": list(spaces), "keys": list(keys)}
+        rows = yield from query("get_many", self._shared(access, dict.fromkeys(partitions)) | columns)
+        return [(portion[row[0] - 1], row[1:]) for row in _fresh(rows)]
 
     def _get_one(self, access: Access, call: Call) -> Steps[MemoryItem | None]:
         partition, ns, key = place(call.partition.text, call.operation)
@@ -86,15 +103,15 @@ class Reads:
         rows = yield from query("get_one", self._shared(access, [partition]) | params)
         return next((item(row) for row in _fresh(rows)), None)
 
-    def by_id(self, access: Access, call: Call, item_id: str) -> Steps[tuple[MemoryItem | None, float | None]]:
-        """An item and its life in seconds, if it's in a partition of the call."""
+    def by_id(self, access: Access, call: Call, item_id: str) -> Steps[Kept | None]:
+        """An item, if it's in a partition of the call."""
         partitions = yield from self._partitions(access, call)
         conditions = Conditions()
         conditions.visible(access)
         statement = composed("get_by_ids", columns=COLUMNS, where=conditions.sql())
         params = self._read(access, conditions) | {"ids": [item_id], "partitions": partitions}
         rows = yield from select(statement, params, self._enter(access, partitions))
-        return next(((item(row), row[WIDTH]) for row in _fresh(rows)), (None, None))
+        return next((Kept(item(row), row[WIDTH], bool(row[WIDTH + 1] or row[WIDTH + 2])) for row in _fresh(rows)), None)
 
     # --- newest first -----------------------------------------------------------------------------------------
 
@@ -150,23 +167,30 @@ class Reads:
 
     def search(self, access: Access, call: Call, op: Search, vector: list[float] | None) -> Steps[list[MemoryItem]]:
         portions = list(_portions((yield from self._partitions(access, call))))
-        texts = yield from self._texts(access, op.query, portions)
-        if vector is None and not len(texts):
-            return []
-        ranking = Ranking(texts, self._distance if vector is not None else None)
-        wanted = op.offset + op.limit
-        look = max(wanted, FIRST_LOOK)
-        while True:
-            yield from self._look(access, op, portions, ranking, vector, look)
-            if ranking.settled(wanted, look):
+        for _ in range(PATIENCE):
+            hits, whole = yield from self._best(access, op, portions, vector)
+            if whole:
                 break
-            look *= 4
-        hits = ranking.best()[op.offset : wanted]
+        hits = hits[op.offset : op.offset + op.limit]
         worn = _Worn()
         for hit in hits:
             worn.note(hit.row)
         yield from worn.refresh(access, op.refresh)
         return [item(hit.row, hit.score) for hit in hits]
+
+    def _best(self, access: Access, op: Search, portions: Sequence[list[str]], vector: list[float] | None) -> Steps[tuple[list[Hit], bool]]:
+        """The ranking as far as it was asked for, and whether every scored version was still there to be looked at."""
+        texts = yield from self._texts(access, op.query, portions)
+        if vector is None and not len(texts):
+            return [], True
+        ranking = Ranking(texts, self._distance if vector is not None else None)
+        wanted = op.offset + op.limit
+        look = max(wanted, FIRST_LOOK)
+        while (yield from self._look(access, op, portions, ranking, vector, look)):
+            if ranking.settled(wanted, look):
+                return ranking.best(), True
+            look *= 4
+        return ranking.best(), False
 
     def _texts(self, access: Access, question: str, portions: Sequence[list[str]]) -> Steps[Scored]:
         words = list(dict.fromkeys(lexemes(question)))
@@ -176,6 +200,8 @@ class Reads:
             rows += yield from query("text_hits", params)
         if any(row[0] for row in rows):
             raise StalePolicy
+        if not rows:
+            yield from self._confirm(access)
         return score(
             [(row[1], row[2]) for row in rows if row[1] is not None],
             [(row[3], row[4]) for row in rows if row[3] is not None],
@@ -184,9 +210,10 @@ class Reads:
 
     def _look(
         self, access: Access, op: Search, portions: Sequence[list[str]], ranking: Ranking, vector: list[float] | None, look: int
-    ) -> Steps[None]:
-        """Fetch the `look` best texts and nearest vectors that meet the conditions."""
+    ) -> Steps[bool]:
+        """Fetch the `look` best texts and nearest vectors that meet the conditions; whether all of the texts were still there."""
         ranking.start()
+        there = 0
         for partitions in portions:
             conditions = _conditions(access, op.prefix, op)
             params = {"vids": ranking.texts.vids[:look].tolist()}
@@ -194,7 +221,11 @@ class Reads:
             if vector is not None:
                 params |= {"vector": _reals(vector), "near": look}
             rows = yield from select(statement, self._read(access, conditions) | params, self._enter(access, partitions))
-            ranking.add([Hit.of(row, WIDTH) for row in _fresh(rows)], look)
+            if any(row[0] for row in rows):
+                raise StalePolicy
+            there += rows[0][1]
+            ranking.add([Hit.of(row[2:], WIDTH) for row in rows if row[2] is not None], look)
+        return there == len(ranking.texts.vids[:look])
 
     def _candidates(self, conditions: Conditions, partitions: list[str], vectors: bool) -> Composed:
         scope = _scope(conditions, partitions)
@@ -217,7 +248,15 @@ class Reads:
         if call.reach.spans:
             rows = yield from query("partitions_of", {"tenant": access.tenant, "scopes": list(call.reach.scopes)})
             found |= dict.fromkeys(row[0] for row in rows)
+        if not found:
+            yield from self._confirm(access)
         return list(found)
+
+    def _confirm(self, access: Access) -> Steps[None]:
+        """Compare the policy epoch where there is nothing to read."""
+        rows = yield from query("epoch_of", {"tenant": access.tenant})
+        if rows[0][0] != access.epoch:
+            raise StalePolicy
 
     def _shared(self, access: Access, partitions: Any) -> dict[str, Any]:
         return {
@@ -239,6 +278,15 @@ def _reals(vector: Sequence[float]) -> Any:
     from .session import Reals
 
     return Reals(np.asarray(vector, np.float32))
+
+
+def _portions_by(places: Sequence[Place]) -> Iterator[list[int]]:
+    """Positions of places, in portions that touch few partitions each."""
+    by_partition: dict[str, list[int]] = {}
+    for at, (partition, _, _) in enumerate(places):
+        by_partition.setdefault(partition, []).append(at)
+    for partitions in _portions(list(by_partition)):
+        yield [at for partition in partitions for at in by_partition[partition]]
 
 
 def _portions(partitions: list[str]) -> Iterator[list[str]]:

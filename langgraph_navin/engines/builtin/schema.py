@@ -111,7 +111,8 @@ def found(connection: Sync) -> State:
     try:
         return read(connection)
     except psycopg.Error as error:
-        raise _refused(error) from None
+        failed = error
+    raise _refused(failed)
 
 
 def _check_server(connection: Sync) -> None:
@@ -235,5 +236,7 @@ def isolation(connection: Sync) -> Isolation:
 
 def may_maintain(connection: Sync) -> bool:
     """Whether this login may act as the maintenance role."""
-    row = connection.execute("select pg_has_role(current_user, 'navin_maintenance', 'member')").fetchone()
+    # From PostgreSQL 16 on, a member may be one without the right to `set role`.
+    right = "set" if connection.info.server_version >= 160000 else "member"
+    row = connection.execute("select pg_has_role(current_user, 'navin_maintenance', %s)", (right,)).fetchone()
     return bool(row and row[0])

@@ -11,7 +11,7 @@ select * from navin.get_many(%(tenant)s, %(parts)s, %(epoch)s, %(ceiling)s, %(ki
 
 -- name: write
 -- A whole batch of writes as one document.
-select * from navin.write(%(tenant)s, %(parts)s, %(epoch)s, %(who)s, %(ceiling)s, %(lexer)s, %(want)s,
+select * from navin.write(%(tenant)s, %(parts)s, %(epoch)s, %(who)s, %(ceiling)s, %(kinds)s, %(lexer)s, %(want)s, %(many)s,
   %(puts)s, %(gone)s, %(texts)s, %(fields)s, %(vectors)s)
 
 -- name: refuse
@@ -41,7 +41,7 @@ select navin.enter(%(tenant)s, %(parts)s)
 select e.stale, i.*
 from (select coalesce((select epoch from navin.epochs where tenant_id = %(tenant)s), 0) <> %(epoch)s as stale) e
 left join lateral (
-  select {columns}, i.ttl_s from navin.items i
+  select {columns}, i.ttl_s, i.dl, i.vectors from navin.items i
   where i.tenant_id = %(tenant)s and i.id = any (%(ids)s::uuid[]) and i.partition = any (%(partitions)s) and {where}) i on not e.stale
 
 -- name: list_items
@@ -66,9 +66,11 @@ left join lateral (
 order by n.cut
 
 -- name: text_only
--- The rows of the best texts, as far as they meet the conditions.
-select e.stale, i.*
-from (select coalesce((select epoch from navin.epochs where tenant_id = %(tenant)s), 0) <> %(epoch)s as stale) e
+-- The rows of the best texts, as far as they meet the conditions; and how many of them are still there, conditions or not:
+-- an item that was changed since its text was scored has another version now.
+select e.stale, e.there, i.*
+from (select coalesce((select epoch from navin.epochs where tenant_id = %(tenant)s), 0) <> %(epoch)s as stale,
+  (select count(*) from navin.items i where i.tenant_id = %(tenant)s and {scope} and i.vid = any (%(vids)s::bigint[])) as there) e
 left join lateral (
   select {columns}, i.vid, null::float8 as distance from navin.items i
   where i.tenant_id = %(tenant)s and {scope} and i.vid = any (%(vids)s::bigint[]) and {where}) i on not e.stale
@@ -89,8 +91,9 @@ said as (
   where i.tenant_id = %(tenant)s and {scope} and i.vid = any (%(vids)s::bigint[]) and {where}
   group by i.partition, i.vid),
 h as (select near.*, true as is_near from near union all select said.*, false from said where said.vid not in (select near.vid from near))
-select e.stale, i.*
-from (select coalesce((select epoch from navin.epochs where tenant_id = %(tenant)s), 0) <> %(epoch)s as stale) e
+select e.stale, e.there, i.*
+from (select coalesce((select epoch from navin.epochs where tenant_id = %(tenant)s), 0) <> %(epoch)s as stale,
+  (select count(*) from navin.items i where i.tenant_id = %(tenant)s and {scope} and i.vid = any (%(vids)s::bigint[])) as there) e
 left join lateral (
   select {columns}, i.vid, h.distance, h.is_near from h join navin.items i
     on i.tenant_id = %(tenant)s and i.partition = h.partition and i.vid = h.vid) i on not e.stale

@@ -112,7 +112,8 @@ create policy app_reads on navin.journal for select to navin_app
   using (tenant_id = current_setting('navin.tenant', true)
     and partition = any (string_to_array(current_setting('navin.parts', true), E'\x1f')));
 create policy app_adds on navin.journal for insert to navin_app
-  with check (tenant_id = (select current_setting('navin.tenant', true)));
+  with check (tenant_id = (select current_setting('navin.tenant', true))
+    and (partition is null or partition = any ((select string_to_array(current_setting('navin.parts', true), E'\x1f'))::text[])));
 -- Append-only: the one change the application may make is to erase content.
 create policy app_erases on navin.journal for update to navin_app
   using (tenant_id = current_setting('navin.tenant', true)

@@ -86,21 +86,25 @@ begin
 end $$;
 
 -- Many index rows of a part become one, without the dead. Readers see one state or the other.
-create function navin.compact(p_tenant text, p_partition text, p_classification int, p_lexer int, p_small int, p_rows int) returns int language plpgsql as $$
-declare took int; v_dead bigint[];
+create function navin.compact(p_tenant text, p_partition text, p_classification int, p_lexer int, p_small int, p_rows int) returns int
+-- Its lists come without statistics: joined by nested loops, a large part would take minutes.
+language plpgsql set enable_nestloop = off as $$
+declare took int;
 begin
   perform navin.enter(p_tenant, p_partition, '', 'navin_maintenance');
   -- Rows that hold a dead version are rewritten whatever their size: what was forgotten must leave the index.
-  v_dead := array(select d.vid from navin.dead d where d.tenant_id = p_tenant and d.partition = p_partition and d.classification = p_classification);
   with l as (
     delete from navin.pending p where p.tenant_id = p_tenant and p.partition = p_partition and p.classification = p_classification
       and p.seg in (select s.seg from navin.pending s where s.tenant_id = p_tenant and s.partition = p_partition
-        and s.classification = p_classification and s.lexer = p_lexer and (s.n < p_small or s.vids && v_dead)
+        and s.classification = p_classification and s.lexer = p_lexer and (s.n < p_small or s.seg in (
+          select q.seg from navin.pending q cross join unnest(q.vids) v join navin.dead d
+            on d.tenant_id = p_tenant and d.partition = p_partition and d.classification = p_classification and d.vid = v
+          where q.tenant_id = p_tenant and q.partition = p_partition and q.classification = p_classification))
         order by s.seg limit p_rows for update skip locked)
     returning p.seg, p.vids, p.dls, p.idx),
   e as (select l.seg, u.at, u.vid, u.dl from l, unnest(l.vids, l.dls) with ordinality u (vid, dl, at)),
   g as (delete from navin.dead d where d.tenant_id = p_tenant and d.partition = p_partition and d.classification = p_classification
-    and d.vid = any (v_dead) and d.vid in (select e.vid from e) returning d.vid),
+    and d.vid in (select e.vid from e) returning d.vid),
   k as (select e.*, row_number() over (order by e.seg, e.at) as pos from e where e.vid not in (select g.vid from g)),
   x as (select j.key as lexeme, jsonb_agg((k.pos << 10) | (v::int & 1023) order by k.pos) as at
     from l cross join jsonb_each(l.idx) j cross join jsonb_array_elements_text(j.value) v

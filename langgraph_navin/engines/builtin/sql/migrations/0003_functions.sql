@@ -88,35 +88,45 @@ end $$;
 
 -- All puts, deletes and updates of a batch: written whole, or nothing but the event of the refusal.
 --   p_puts   [{o: position in its text part or null, p partition, n ns, w whole namespace or null, k key, i id, v value, f kind,
---             c classification, m importance, s source, t ttl in seconds, d lexemes, e vectors, x expected version or null}]
---   p_gone   [{p, n, k}]      keys, no key twice in both lists
+--             c classification, m importance, s source, t ttl in seconds, d lexemes, e vectors, x expected version or null,
+--             u whether the item must still be the one of this id}]
+--   p_gone   [{p, n, k, i id that must stand there or null}]      no place twice in both lists
 --   p_texts  [{p, c, i}]      one inverted index a part
 --   p_fields [{p, n, k, f}]   one a vector, in the order of p_vectors, which holds them end to end
--- Answers one row: status ok | stale | the refusing rule; and, where p_want, per put [given id, id, version, created, updated, expires]
+-- The lists are json and not jsonb, whose 256 MB would limit a batch.
+-- Answers one row: status ok | stale | the refusing rule; and, where p_want, per put [id sent, id, version, created, updated, expires]
 -- and the places that held something to forget.
-create function navin.write(p_tenant text, p_parts text, p_epoch bigint, p_who text, p_ceiling int, p_lexer int, p_want boolean,
-  p_puts jsonb, p_gone jsonb, p_texts jsonb, p_fields jsonb, p_vectors real[])
+create function navin.write(p_tenant text, p_parts text, p_epoch bigint, p_who text, p_ceiling int, p_kinds text[], p_lexer int,
+  p_want boolean, p_many boolean, p_puts json, p_gone json, p_texts json, p_fields json, p_vectors real[])
 returns table (status text, outcome jsonb, forgot jsonb) language plpgsql as $$
 #variable_conflict use_column
 declare
-  v_now timestamptz; v_stale boolean := false; v_held boolean; v_lost boolean; v_count int; v_out jsonb; v_forgot jsonb; v_rule text;
+  v_now timestamptz; v_stale boolean := false; v_held boolean; v_lost boolean; v_asked int; v_count int; v_out jsonb; v_forgot jsonb; v_rule text;
   who text[] := string_to_array(p_who, E'\x1f');
 begin
   perform set_config('navin.tenant', p_tenant, true), set_config('navin.parts', p_parts, true), set_config('navin.who', p_who, true),
     set_config('role', 'navin_app', true);
+  -- A batch that also forgets locks what is there before it inserts; one that only puts locks as it inserts. The two orders would
+  -- meet in a deadlock, so they take turns, a partition's share of 64 locks a tenant at a time.
+  if p_puts is not null and (p_many or p_gone is not null) then
+    perform case when p_gone is null then pg_advisory_xact_lock_shared(b.k) else pg_advisory_xact_lock(b.k) end
+      from (select distinct (hashtextextended(p_tenant, 0) & ~63::bigint) | (hashtext(x.p) & 63) as k
+        from unnest(string_to_array(p_parts, E'\x1f')) x (p) order by 1) b;
+  end if;
   begin
     if p_gone is not null then
       -- Locks in one order over puts and deletes: two batches never wait for each other.
       select bool_or(l.held and l.dies) into v_held from (
         select i.held, x.dies from navin.items i join (
-          select g.p, g.n, g.k, true as dies from jsonb_to_recordset(p_gone) g (p text, n text, k text)
-          union all select g.p, g.n, g.k, false from jsonb_to_recordset(p_puts) g (p text, n text, k text)) x
+          select g.p, g.n, g.k, true as dies from json_to_recordset(p_gone) g (p text, n text, k text)
+          union all select g.p, g.n, g.k, false from json_to_recordset(p_puts) g (p text, n text, k text)) x
           on i.tenant_id = p_tenant and i.partition = x.p and i.ns = x.n and i.key = x.k
         order by i.partition, i.ns, i.key for update of i) l;
       if v_held then raise exception 'legal_hold' using errcode = 'NV002'; end if;
       with e as materialized (select coalesce((select epoch from navin.epochs where tenant_id = p_tenant), 0) <> p_epoch as stale),
-      d as (delete from navin.items i using e, jsonb_to_recordset(p_gone) g (p text, n text, k text)
-        where not e.stale and i.tenant_id = p_tenant and i.partition = g.p and i.ns = g.n and i.key = g.k and i.classification <= p_ceiling
+      d as (delete from navin.items i using e, json_to_recordset(p_gone) g (p text, n text, k text, i uuid)
+        where not e.stale and i.tenant_id = p_tenant and i.partition = g.p and i.ns = g.n and i.key = g.k and (g.i is null or i.id = g.i)
+          and i.classification <= p_ceiling and (p_kinds is null or i.kind = any (p_kinds))
         returning i.partition, i.ns, i.key, i.expires_at)
       select (select stale from e), jsonb_agg(jsonb_build_array(d.partition, d.ns, d.key)) filter (where p_want
         and (d.expires_at is null or d.expires_at > clock_timestamp())) into v_stale, v_forgot from d;
@@ -124,8 +134,8 @@ begin
     if p_puts is not null and not v_stale then
       v_now := clock_timestamp();
       with e as materialized (select coalesce((select epoch from navin.epochs where tenant_id = p_tenant), 0) <> p_epoch as stale),
-      x as materialized (select * from jsonb_to_recordset(p_puts) x (o int, p text, n text, w text, k text, i uuid, v jsonb, f text, c smallint,
-        m smallint, s jsonb, t float8, d int, e smallint, x int)),
+      x as materialized (select * from json_to_recordset(p_puts) x (o int, p text, n text, w text, k text, i uuid, v jsonb, f text, c smallint,
+        m smallint, s jsonb, t float8, d int, e smallint, x int, u boolean)),
       up as (
         insert into navin.items as i (tenant_id, partition, ns, key, id, namespace, value, kind, classification, importance, source, agent_id,
           ttl_s, expires_at, vid, dl, vectors, created_at, updated_at)
@@ -138,21 +148,22 @@ begin
           value = excluded.value, kind = excluded.kind, classification = excluded.classification, importance = excluded.importance,
           source = excluded.source, agent_id = excluded.agent_id, ttl_s = excluded.ttl_s, expires_at = excluded.expires_at,
           vid = excluded.vid, dl = excluded.dl, vectors = excluded.vectors, updated_at = greatest(v_now, i.updated_at)
-        where not i.held and (i.classification <= p_ceiling or i.expires_at <= v_now)
+        where not i.held and (i.expires_at <= v_now or i.classification <= p_ceiling and (p_kinds is null or i.kind = any (p_kinds)))
         returning i.partition, i.ns, i.key, i.id, i.version, i.vid, i.created_at, i.updated_at, i.expires_at),
       tx as (
         insert into navin.pending (tenant_id, partition, classification, seg, lexer, n, len, vids, dls, idx)
         select p_tenant, q.p, q.c, nextval('navin.vid'), p_lexer, g.n, g.len, g.vids, g.dls, q.i
         from (select x.p, x.c, count(*) as n, sum(x.d) as len, array_agg(up.vid order by x.o) as vids, array_agg(x.d order by x.o) as dls
           from x join up on up.partition = x.p and up.ns = x.n and up.key = x.k where x.o is not null group by x.p, x.c) g
-        join jsonb_to_recordset(p_texts) q (p text, c smallint, i jsonb) on q.p = g.p and q.c = g.c)
-      select (select stale from e), count(*), bool_or(up.version <> x.x + 1),
+        join json_to_recordset(p_texts) q (p text, c smallint, i jsonb) on q.p = g.p and q.c = g.c)
+      select (select stale from e), (select count(*) from x), count(*), bool_or(up.version <> x.x + 1 or x.u and up.id <> x.i),
         case when p_want then jsonb_agg(jsonb_build_array(x.i, up.id, up.version, up.created_at, up.updated_at, up.expires_at)) end
-        into v_stale, v_count, v_lost, v_out from up join x on up.partition = x.p and up.ns = x.n and up.key = x.k;
-      if not v_stale and v_count < jsonb_array_length(p_puts) then
-        select case when bool_or(i.held) then 'legal_hold' else 'max_classification' end into v_rule
-          from navin.items i join jsonb_to_recordset(p_puts) x (p text, n text, k text)
-          on i.tenant_id = p_tenant and i.partition = x.p and i.ns = x.n and i.key = x.k where i.held or i.classification > p_ceiling;
+        into v_stale, v_asked, v_count, v_lost, v_out from up join x on up.partition = x.p and up.ns = x.n and up.key = x.k;
+      if not v_stale and v_count < v_asked then
+        select case when bool_or(i.held) then 'legal_hold' when bool_or(i.classification > p_ceiling) then 'max_classification' else 'allowed_kinds' end
+          into v_rule from navin.items i join json_to_recordset(p_puts) x (p text, n text, k text)
+          on i.tenant_id = p_tenant and i.partition = x.p and i.ns = x.n and i.key = x.k
+          where i.held or i.classification > p_ceiling or p_kinds is not null and i.kind <> all (p_kinds);
         raise exception '%', v_rule using errcode = 'NV002';
       end if;
       if v_lost then raise exception 'expected_version' using errcode = 'NV002'; end if;
@@ -174,7 +185,7 @@ begin
   perform navin.enter('', '', E'maintenance\x1f-\x1f0\x1f', 'navin_maintenance');
   perform set_config('navin.cause', 'expire', true);
   with x as (select i.tenant_id, i.partition, i.ns, i.key from navin.items i
-      where i.expires_at <= clock_timestamp() and not i.held order by i.expires_at limit p_limit for update skip locked),
+      where i.expires_at <= statement_timestamp() and not i.held order by i.expires_at limit p_limit for update skip locked),
   d as (delete from navin.items i using x where i.tenant_id = x.tenant_id and i.partition = x.partition and i.ns = x.ns and i.key = x.key
     and i.expires_at <= clock_timestamp() returning 1)
   select count(*) into n from d;

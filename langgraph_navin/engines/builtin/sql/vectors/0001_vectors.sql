@@ -45,8 +45,8 @@ create function navin.space_of(p_tenant text) returns int language plpgsql as $$
   return (select dims from navin.spaces where tenant_id = p_tenant);
 end $$;
 
-create function navin.write_vectors(p_tenant text, p_fields jsonb, p_vectors real[]) returns void language plpgsql as $$
-declare d int := cardinality(p_vectors) / jsonb_array_length(p_fields); known int;
+create function navin.write_vectors(p_tenant text, p_fields json, p_vectors real[]) returns void language plpgsql as $$
+declare d int := cardinality(p_vectors) / json_array_length(p_fields); known int;
 begin
   select dims into known from navin.spaces where tenant_id = p_tenant;
   if known is null then
@@ -56,7 +56,7 @@ begin
   if known <> d then raise exception '% %', known, d using errcode = 'NV003'; end if;
   insert into navin.vectors (tenant_id, partition, ns, key, field, embedding)
     select p_tenant, f.value ->> 'p', f.value ->> 'n', f.value ->> 'k', f.value ->> 'f', p_vectors[(f.pos - 1) * d + 1 : f.pos * d]::{vector}.vector
-    from jsonb_array_elements(p_fields) with ordinality f (value, pos);
+    from json_array_elements(p_fields) with ordinality f (value, pos);
 end $$;
 grant execute on all functions in schema navin to navin_app, navin_maintenance;
 revoke execute on all functions in schema navin from public;
