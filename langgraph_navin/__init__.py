@@ -39,24 +39,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_ERRORS = (
-    "CallerUnknown",
-    "ConfirmationRequired",
-    "Conflict",
-    "EgressRefused",
-    "EngineRetryable",
-    "EngineUnavailable",
-    "InvalidNamespace",
-    "InvalidRequest",
-    "IsolationInsufficient",
-    "LegalHold",
-    "NavinError",
-    "NotFound",
-    "PersonalDataRefused",
-    "PolicyDenied",
-    "Unsupported",
-)
-_HOMES = {name: ".errors" for name in _ERRORS} | {
+#: Where a public name lives, if not among the errors.
+_HOMES = {
     "Caller": ".callers",
     "acting_as": ".callers",
     "Navin": ".navin",
@@ -91,9 +75,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name], __name__), name)
+    value = getattr(import_module(_HOMES.get(name, ".errors"), __name__), name)
     globals()[name] = value
     return value
 

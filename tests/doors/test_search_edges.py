@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 import pytest
+from langgraph.store.base import PutOp
 
 from databases import Database
 from langgraph_navin import Navin
@@ -63,7 +64,5 @@ def test_a_path_named_twice_is_one(navin: Navin) -> None:
 def test_a_batch_larger_than_one_json_value_may_be(navin: Navin) -> None:
     """jsonb ends at 256 MB; a batch doesn't."""
     value = {"text": "e" * 60_000_000}
-    from langgraph.store.base import PutOp
-
     navin.store.batch([PutOp(NS, f"k-{n}", value, index=False) for n in range(5)])
     assert len(navin.store.search(NS, limit=10, filter={"n": {"$ne": 1}})) == 5

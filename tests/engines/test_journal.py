@@ -145,3 +145,11 @@ def test_a_failed_batch_leaves_no_event(migrated18: Database, bench: Bench) -> N
     with pytest.raises(Conflict, match="23505"):
         bench.ask(write("b", item_id=stored.id))
     assert len(events(migrated18, bench)) == 1
+
+
+def test_a_receipt_names_only_what_is_gone_at_once(migrated18: Database, bench: Bench) -> None:
+    bench.remember("a", {"text": "submarine"})
+    receipt = bench.forget("a")
+    assert receipt.erased_from == ("items", "history", "vectors")
+    # Its lexemes stand in the index until the next compaction: a receipt that named it would be wrong.
+    assert migrated18.value("select count(*) from navin.pending where tenant_id = %s and idx ? 'submarine'", bench.tenant) == 1

@@ -47,7 +47,8 @@ from .statements import query
 from .upkeep import compact, sweep
 
 #: Where a forgotten memory's content is gone from, in the transaction that forgets it.
-_ERASED_FROM = ("items", "history", "text index", "vectors")
+#: The text index isn't among them: searches leave the item out at once, its lexemes go with the next compaction.
+_ERASED_FROM = ("items", "history", "vectors")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from .documents import Place, listed, place
 from .fusion import Hit, Ranking
 from .lexemes import VERSION, lexemes
 from .rows import COLUMNS, WIDTH, WORN, item
+from .session import Reals
 from .statements import Row, composed, query, select
 
 #: Partitions in one statement: the policy compares each row with all of them.
@@ -275,8 +276,6 @@ class Reads:
 
 
 def _reals(vector: Sequence[float]) -> Any:
-    from .session import Reals
-
     return Reals(np.asarray(vector, np.float32))
 
 
