@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from .errors import CallerUnknown, InvalidRequest
 from .scopes import NOBODY, TENANT_LIMIT, UNIT, Partition, Scope, check_id
 
-_acting: ContextVar[Caller | None] = ContextVar("navin_caller", default=None)
+_acting: ContextVar[_Block | None] = ContextVar("navin_caller", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +117,36 @@ def check_verified(caller: Caller) -> None:
         raise InvalidRequest("caller must be a verified one; verified=False is the application's own identity", field="caller")
 
 
+@dataclass(slots=True, eq=False)
+class _Block:
+    """One `acting_as`. Blocks held open inside generators may end in any order and in any context."""
+
+    caller: Caller
+    outer: _Block | None
+    ended: bool = False
+
+    def still_open(self) -> _Block | None:
+        """The innermost block around this one that hasn't ended."""
+        outer = self.outer
+        while outer is not None and outer.ended:
+            outer = outer.outer
+        return outer
+
+
 @contextmanager
 def acting_as(caller: Caller) -> Iterator[Caller]:
     """Do everything inside the block for `caller`."""
     if not isinstance(caller, Caller):
         raise InvalidRequest(f"acting_as takes a Caller, got {type(caller).__name__}", field="caller")
     check_verified(caller)
-    token = _acting.set(caller)
+    block = _Block(caller, _acting.get())
+    _acting.set(block)
     try:
         yield caller
     finally:
-        _acting.reset(token)
+        block.ended = True
+        if _acting.get() is block:
+            _acting.set(block.still_open())
 
 
 def current(*, bound: Caller | None, application: Caller | None) -> Caller:
@@ -140,7 +159,8 @@ def current(*, bound: Caller | None, application: Caller | None) -> Caller:
     Raises:
         CallerUnknown: no caller where one is required, or two sources that disagree.
     """
-    acting = _acting.get()
+    block = _acting.get()
+    acting = None if block is None else block.caller
     if bound is not None and acting is not None and bound != acting:
         raise CallerUnknown("the bound caller and acting_as() disagree; use one of them for an operation")
     found = bound or acting or application
