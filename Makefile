@@ -11,10 +11,12 @@ PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check --editable
 # A benchmark is a script that takes --quick and --json. Those about LoCoMo need its data: LOCOMO=/path/to/locomo10.json.
 BENCHMARKS := $(sort $(shell grep -l __main__ benchmarks/*.py))
 ON_LOCOMO := $(filter benchmarks/locomo_%,$(BENCHMARKS))
+# Distributions put it where only root looks.
+PGBOUNCER ?= $(shell PATH="$$PATH:/usr/sbin:/usr/local/sbin" command -v pgbouncer)
 DEMOS := $(sort $(wildcard examples/01_*.py)) examples/02_resume_after_approval.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast check contracts bench prove
+.PHONY: help setup demo test test-fast test-pooler check contracts bench prove
 
 # A .venv that lost its interpreter (an upgrade of Python, say) is made anew.
 $(shell test -x $(PY) || rm -f $(VENV)/demo.stamp $(VENV)/dev.stamp)
@@ -52,7 +54,7 @@ $(VENV)/dev.stamp: pyproject.toml
 	@touch $(VENV)/demo.stamp $@
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(VENV)/dev.stamp ## Build .venv with everything development needs
 
@@ -64,6 +66,14 @@ test: $(VENV)/dev.stamp ## Run every test; they start the PostgreSQL servers the
 
 test-fast: $(VENV)/dev.stamp ## Run the quick tests, in under a minute
 	@$(PY) -m pytest -m "not slow" tests/unit $(wildcard tests/contracts)
+
+test-pooler: $(VENV)/dev.stamp ## Run the tests that need a real pgbouncer (1.18 or newer)
+	@{ test -x "$(PGBOUNCER)" && "$(PGBOUNCER)" --version >/dev/null; } || { \
+		echo "No pgbouncer found. Install it (Debian, Ubuntu: apt-get install pgbouncer; Fedora: dnf install pgbouncer;" >&2; \
+		echo "macOS: brew install pgbouncer), or say where it is: make test-pooler PGBOUNCER=/path/to/pgbouncer" >&2; \
+		exit 1; \
+	}
+	@PGBOUNCER="$(PGBOUNCER)" $(PY) -m pytest tests/poolers
 
 check: $(VENV)/dev.stamp ## Check format, lint, types, and that contracts/ matches the code
 	@$(PY) -m ruff format --check .
@@ -79,5 +89,7 @@ bench: $(VENV)/dev.stamp ## Run the benchmarks briefly
 
 prove: $(VENV)/dev.stamp ## Run fault tests and benchmarks with full counts, into benchmarks/results/ (long)
 	@NAVIN_PROVE=1 $(PY) -m pytest tests/faults
+	@NAVIN_PROVE=1 $(MAKE) test-pooler
 	@mkdir -p benchmarks/results
 	$(call run_benchmarks,--json "benchmarks/results/$$(basename "$$file" .py).json")
+	$(PY) benchmarks/store.py --rows 1000000 --only plain --json benchmarks/results/store_1m.json

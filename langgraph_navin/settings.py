@@ -71,8 +71,8 @@ class Settings(BaseModel):
     policy: Policy = Field(default_factory=Policy)
     #: Connections to PostgreSQL at most, over all threads and event loops.
     connections: Annotated[int, Field(ge=1, le=1000)] = 16
-    #: False behind a pooler in transaction mode that doesn't know prepared statements (pgbouncer before 1.21).
-    prepare: bool = True
+    #: Prepared statements. None: where PostgreSQL itself answers, not where a pooler does. True and False are for both.
+    prepare: bool | None = None
 
 
 def _pairs(types: Any) -> Any:

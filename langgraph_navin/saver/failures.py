@@ -6,6 +6,7 @@ from typing import Final
 
 import psycopg
 
+from langgraph_navin.engines.builtin.faults import LOST_STATEMENT, lost_statement
 from langgraph_navin.errors import EngineRetryable, EngineUnavailable, InvalidRequest, NavinError
 
 _MISSING: Final = frozenset({"42P01", "42703"})  # undefined_table, undefined_column
@@ -29,6 +30,8 @@ def translated(error: psycopg.Error, *, unknown: bool) -> NavinError:
         return InvalidRequest(f"PostgreSQL can't take a value of this request ({what}); nothing was changed", sqlstate=state)
     if state in _MISSING:
         return EngineUnavailable(f"LangGraph's checkpoint tables are missing or outdated ({what}): call setup() once", sqlstate=state)
+    if state in LOST_STATEMENT:
+        return lost_statement(state)
     if state in _UNDONE | _REFUSED:
         return EngineRetryable(f"PostgreSQL couldn't do this now ({what})", sqlstate=state)
     if is_lost(error):

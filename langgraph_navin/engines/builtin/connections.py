@@ -21,6 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 from ...errors import EngineRetryable, EngineUnavailable, InvalidRequest, NavinError
 from .faults import Scrubbed
 from .permits import Permits
+from .pooling import THRESHOLD, WHO_ANSWERS, name_apart, prepare_if_direct
 
 Sync: TypeAlias = Connection[Any]
 Async: TypeAlias = AsyncConnection[Any]
@@ -29,19 +30,22 @@ Async: TypeAlias = AsyncConnection[Any]
 class Connections:
     """Connections of one `Navin`, made when needed and kept for the next use.
 
-    `prepare` False is for a pooler in transaction mode that doesn't know prepared statements.
+    `prepare` None prepares statements where PostgreSQL itself answers and not where a pooler does (`pooling`).
     """
 
-    def __init__(self, dsn: str, *, cap: int = 16, prepare: bool = True, configure: Callable[[Sync | Async], None] | None = None) -> None:
+    def __init__(
+        self, dsn: str, *, cap: int = 16, prepare: bool | None = None, configure: Callable[[Sync | Async], None] | None = None
+    ) -> None:
         self._dsn = dsn
         self._cap = cap
         self._options: dict[str, Any] = {
             "autocommit": True,
-            "prepare_threshold": 5 if prepare else None,
+            "prepare_threshold": THRESHOLD if prepare else None,
             "application_name": "navin",
             "client_encoding": "utf8",
         }
         self._options |= waiting(dsn)
+        self._prepare = prepare
         self._configure = configure or _nothing
         self._closed = False
         self._start()
@@ -85,13 +89,17 @@ class Connections:
     def _connect(self) -> Sync:
         self._make_room()
         try:
-            connection = psycopg.connect(self._dsn, **self._options)
+            return self._dialled()
         except BaseException as error:
             failed = self._not_connected(error)
-        else:
-            self._configure(connection)
-            return connection
         raise no_answer(failed) from Scrubbed(failed)
+
+    def _dialled(self) -> Sync:
+        connection = psycopg.connect(self._dsn, **self._options)
+        with self._beginning(connection):
+            if self._prepare is None:
+                prepare_if_direct(connection, connection.execute(WHO_ANSWERS).fetchone())
+        return connection
 
     # --- awaiting ---------------------------------------------------------------------------------------------
 
@@ -121,15 +129,30 @@ class Connections:
     async def _aconnect(self) -> Async:
         self._make_room()
         try:
-            connection = await AsyncConnection.connect(self._dsn, **self._options)
+            return await self._adialled()
         except BaseException as error:
             failed = self._not_connected(error)
-        else:
-            self._configure(connection)
-            return connection
         raise no_answer(failed) from Scrubbed(failed)
 
+    async def _adialled(self) -> Async:
+        connection = await AsyncConnection.connect(self._dsn, **self._options)
+        with self._beginning(connection):
+            if self._prepare is None:
+                prepare_if_direct(connection, await (await connection.execute(WHO_ANSWERS)).fetchone())
+        return connection
+
     # --- both -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _beginning(self, connection: Sync | Async) -> Iterator[None]:
+        """Make a new connection ready; it is ended if that fails or is cancelled."""
+        try:
+            name_apart(connection)
+            self._configure(connection)
+            yield
+        except BaseException:
+            connection.pgconn.finish()
+            raise
 
     def _make_room(self) -> None:
         """Count a connection to come; past the cap, an idle one of another loop or of the threads makes room."""

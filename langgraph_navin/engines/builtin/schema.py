@@ -136,7 +136,7 @@ def migrate(dsn: str) -> State:
         InvalidRequest: the DSN can't be read.
     """
     try:
-        connection = psycopg.connect(dsn, autocommit=True, application_name="navin setup", **waiting(dsn))
+        connection = psycopg.connect(dsn, autocommit=True, application_name="navin setup", prepare_threshold=None, **waiting(dsn))
     except psycopg.Error as error:
         failed = error
     else:
