@@ -67,6 +67,8 @@ class Row:
     high_ms: float
     runs: int
     calls: int
+    #: How the subjects were set up, where a benchmark has several ways.
+    config: str = ""
 
 
 @dataclass
@@ -80,16 +82,16 @@ class Report:
     #: Measured beside every comparison when it is there.
     bare: Sample | None = None
 
-    def add(self, operation: str, subject: str, runs: Sequence[Run], *, vectors: bool = False) -> None:
+    def add(self, operation: str, subject: str, runs: Sequence[Run], *, vectors: bool = False, config: str = "") -> None:
         """Sum up the runs of a subject as one row."""
-        self.rows.append(summed(self.benchmark, operation, subject, runs, vectors=vectors))
+        self.rows.append(summed(self.benchmark, operation, subject, runs, vectors=vectors, config=config))
 
     def as_json(self) -> str:
         document = {"machine": self.machine, "rows": [asdict(row) for row in self.rows], "facts": self.facts}
         return json.dumps(document, indent=2) + "\n"
 
 
-def summed(benchmark: str, operation: str, subject: str, runs: Sequence[Run], *, vectors: bool = False) -> Row:
+def summed(benchmark: str, operation: str, subject: str, runs: Sequence[Run], *, vectors: bool = False, config: str = "") -> Row:
     """The median run of a subject, with its spread."""
     medians = [statistics.median(run.calls) * 1000 for run in runs]
     return Row(
@@ -104,6 +106,7 @@ def summed(benchmark: str, operation: str, subject: str, runs: Sequence[Run], *,
         high_ms=round(max(medians), 4),
         runs=len(runs),
         calls=len(runs[0].calls),
+        config=config,
     )
 
 
@@ -172,25 +175,27 @@ def interleaved(subjects: Mapping[str, Sample], calls: int, runs: int = RUNS) ->
     return taken
 
 
-def compare(report: Report, operation: str, subjects: Mapping[str, Sample], *, calls: int, runs: int = RUNS, vectors: bool = False) -> None:
+def compare(
+    report: Report, operation: str, subjects: Mapping[str, Sample], *, calls: int, runs: int = RUNS, vectors: bool = False, config: str = ""
+) -> None:
     """Add a row for each subject. A tenth of the calls is made before, unmeasured, to warm up."""
     samples = dict(subjects) | ({BARE: report.bare} if report.bare else {})
     for sample in samples.values():
         sample(max(1, calls // 10))
     for name, taken in interleaved(samples, calls, runs).items():
-        report.add(operation, name, taken, vectors=vectors)
+        report.add(operation, name, taken, vectors=vectors, config=config)
 
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as text; `x` is the median against that of the operation's first subject."""
-    lines = [f"{'operation':<34}{'subject':<22}{'median ms':>10}{'spread':>16}{'p95 ms':>10}{'per s':>10}{'x':>9}"]
-    first: dict[tuple[str, bool], float] = {}
+    lines = [f"{'operation':<34}{'subject':<22}{'median ms':>10}{'spread':>19}{'p95 ms':>10}{'per s':>10}{'x':>9}"]
+    first: dict[str, float] = {}
     for row in rows:
-        base = first.setdefault((row.operation, row.vectors), row.median_ms)
-        name = row.operation + (" +vectors" if row.vectors else "")
+        name = f"{row.operation}, {row.config}" if row.config else row.operation + (" +vectors" if row.vectors else "")
+        base = first.setdefault(name, row.median_ms)
         spread = f"{row.low_ms:.2f}-{row.high_ms:.2f}"
         ratio = f"{row.median_ms / base:.2f}" if base else "-"
-        lines.append(f"{name:<34}{row.subject:<22}{row.median_ms:>10.3f}{spread:>16}{row.p95_ms:>10.3f}{row.per_s:>10.0f}{ratio:>9}")
+        lines.append(f"{name:<34}{row.subject:<22}{row.median_ms:>10.3f}{spread:>19}{row.p95_ms:>10.3f}{row.per_s:>10.0f}{ratio:>9}")
     return "\n".join(lines)
 
 
@@ -235,7 +240,12 @@ def reporting(benchmark: str, args: argparse.Namespace, dsn: str) -> Iterator[Re
     print("  ".join(f"{name} {value}" for name, value in report.machine.items()))
     with psycopg.connect(dsn, autocommit=True) as conn:
         report.bare = timed(lambda _: conn.execute(BARE).fetchone())
-        yield report
+        try:
+            yield report
+        except BaseException:
+            # An hour's rows are shown; a file of half of them would look complete.
+            print(table(report.rows))
+            raise
     report.machine["noise_percent_after"] = noise()
     print(table(report.rows))
     print(f"noise: {report.machine['noise_percent']} % before, {report.machine['noise_percent_after']} % after")

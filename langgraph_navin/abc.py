@@ -47,7 +47,8 @@ class Engine(Protocol):
         """Plan a batch: answers in the order of the calls.
 
         Reads see the state before the batch's writes; the last write to a key wins. If `access.epoch` is not the
-        tenant's epoch any more, it must raise `StalePolicy` and change nothing.
+        tenant's epoch any more, it must raise `StalePolicy` and change nothing. A batch whose access is `tentative` comes
+        again in parts when it raises anything but `EngineUnavailable`: it must have changed and recorded nothing then.
         """
 
     def refuse(self, access: Access, events: Sequence[AuditEvent]) -> Steps[None]:

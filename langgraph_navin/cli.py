@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from . import __version__
 from .errors import NavinError
+from .maintenance import UNINDEXED
 from .navin import Navin
 
 
@@ -21,7 +22,8 @@ def _setup(navin: Navin) -> dict[str, object]:
 
 
 def _maintain(navin: Navin) -> dict[str, object]:
-    return {**navin.maintenance.tick()}
+    done = navin.maintenance.tick()
+    return {**done, "hint": UNINDEXED} if done.get("unindexed") else {**done}
 
 
 def _health(navin: Navin) -> dict[str, object]:
@@ -30,7 +32,10 @@ def _health(navin: Navin) -> dict[str, object]:
 
 _COMMANDS: dict[str, tuple[Callable[[Navin], dict[str, object]], str]] = {
     "setup": (_setup, "create or upgrade the schema"),
-    "maintain": (_maintain, "one round of maintenance: sweep what has expired, compact the text index"),
+    "maintain": (
+        _maintain,
+        "one round of maintenance: sweep what has expired, compact the text index, index the vectors of large partitions",
+    ),
     "health": (_health, "ask the engine whether it answers"),
 }
 

@@ -1,4 +1,4 @@
-"""Work that nobody waits for: expired memories are swept, the text index is compacted.
+"""Work that nobody waits for: expired memories are swept, the text index is compacted, vectors settle in their index.
 
 Run from a thread that `Navin.open()` starts, from `navin maintain`, or by hand. Two at once do no harm: each takes the
 rows that the other doesn't hold.
@@ -22,6 +22,8 @@ logger = logging.getLogger("langgraph_navin")
 INTERVAL = 5.0
 #: Every so many rounds, what little has died is dropped from the text index too: once a minute.
 THOROUGH_EVERY = 12
+#: What to do about large partitions without an index.
+UNINDEXED = "run `navin maintain` with the role that owns the schema, or pass it as admin_dsn; pgvector must be 0.8 or newer"
 
 
 class Upkeep(Protocol):
@@ -40,6 +42,7 @@ class Maintenance:
         self._interval = interval
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._told = False
 
     @property
     def running(self) -> bool:
@@ -62,9 +65,13 @@ class Maintenance:
         return not self.running
 
     def tick(self, *, thorough: bool = True) -> dict[str, int]:
-        """One round, now: how many items were swept and parts compacted."""
+        """One round, now: how many items were swept, parts compacted and vectors settled; see `Engine.upkeep`."""
         with self._engine.session() as session:
-            return run(self._engine.upkeep(thorough=thorough), session)
+            done = run(self._engine.upkeep(thorough=thorough), session)
+        if done.get("unindexed") and not self._told:
+            self._told = True
+            logger.info("%s large partitions of vectors have no index, their searches compare everything: %s", done["unindexed"], UNINDEXED)
+        return done
 
     def sweep(self) -> int:
         """Delete every expired item; the number of them."""

@@ -22,9 +22,10 @@ from .drive import arun, run
 from .engines.builtin import schema
 from .engines.builtin.connections import Connections
 from .engines.builtin.embedded import EmbeddedServer
-from .engines.builtin.engine import BuiltinEngine, Index
+from .engines.builtin.engine import BuiltinEngine
 from .engines.builtin.faults import wrong_dims
 from .engines.builtin.session import Model, configure
+from .engines.builtin.writing import Index
 from .errors import InvalidRequest, Unsupported
 from .maintenance import Maintenance
 from .operations import Answer, GetCapabilities, GetHealth, Operation, check
@@ -32,7 +33,7 @@ from .policies.model import Policy, PolicyVersion
 from .scopes import NamespaceMap, rules
 from .service import OnePolicy, Service
 from .settings import IndexSettings, Settings, load
-from .store import Identity, NavinStore
+from .store import Coalescer, Identity, NavinStore
 
 logger = logging.getLogger("langgraph_navin")
 
@@ -67,6 +68,7 @@ class Navin:
         self._maintenance = Maintenance(BuiltinEngine(self._upkeep), *_interval(settings))
         version = PolicyVersion(policy=settings.policy)
         self._service = Service(self._engine, OnePolicy(version), namespaces)
+        self._together = Coalescer(self._service)
         atexit.register(self.close)
 
     @classmethod
@@ -107,7 +109,8 @@ class Navin:
             labels: "any" allows dots in namespace labels.
             policy: a `Policy`, or its fields as a dict.
             connections: to PostgreSQL at most; default 16.
-            prepare: False behind a pooler that doesn't know prepared statements.
+            prepare: statements. By default where PostgreSQL itself answers, not where a pooler does; True is for a pooler
+                that keeps them, such as pgbouncer 1.21 with `max_prepared_statements`.
             config: a TOML file with any of these; the order of precedence is in `settings`.
 
         Raises:
@@ -154,7 +157,7 @@ class Navin:
 
     def _store_for(self, agent: str) -> NavinStore:
         settings, identity = self._settings, self._identity(agent)
-        return NavinStore(self._service, identity, ttl=_ttl(settings), dots=settings.labels == "any", owner=self)
+        return NavinStore(self._service, identity, ttl=_ttl(settings), dots=settings.labels == "any", owner=self, together=self._together)
 
     def _identity(self, agent: str) -> Identity:
         application = Caller(tenant_id=self._settings.tenant, agent_id=agent, verified=False)

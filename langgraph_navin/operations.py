@@ -193,6 +193,8 @@ class Access:
     #: Kinds that may be read; None for all.
     kinds: tuple[Kind, ...] | None = None
     trace: str | None = None
+    #: Whether the batch comes again in parts if it is refused: then a refusal by what stands there is answered, not recorded.
+    tentative: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal, TypeAlias, cast, get_args
 
 from .errors import InvalidNamespace, InvalidRequest
@@ -117,8 +118,19 @@ def check_labels(labels: object, *, dots: bool = False) -> Labels:
             f'namespace must be a tuple of labels such as ("user", "u-42"), got {type(labels).__name__}', field="namespace"
         )
     for at, label in enumerate(labels):
-        _check_label(at, label, dots)
+        # Once checked, always right: only texts get into the cache, and an error never does.
+        if type(label) is not str or not _is_label(label, dots):
+            _check_label(at, label, dots)
     return tuple(labels)
+
+
+@lru_cache(maxsize=4096)
+def _is_label(label: str, dots: bool) -> bool:
+    try:
+        _check_label(0, label, dots)
+    except InvalidNamespace:
+        return False
+    return True
 
 
 def _check_label(at: int, label: object, dots: bool) -> None:

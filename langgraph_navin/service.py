@@ -7,10 +7,9 @@ It plans; `drive` performs. A batch is decided whole before anything is sent: on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from . import operations as ops
 from .abc import Engine, StalePolicy
@@ -21,9 +20,11 @@ from .effects import Steps, dispatch
 from .errors import EngineUnavailable, IsolationInsufficient, PolicyDenied
 from .items import KINDS, level
 from .operations import Access, Answer, Call, Operation, name_of
-from .policies.decide import Allowed, Refused, decide
+from .policies.decide import Allowed, Known, Refused, decide
 from .policies.model import PolicyVersion
-from .scopes import NOBODY, SCOPES, NamespaceMap, Partition, Reach
+from .scopes import NOBODY, SCOPES, Labels, NamespaceMap, Partition, Reach
+
+T = TypeVar("T")
 
 #: How often a batch is decided anew because the policy changed under it.
 PATIENCE = 5
@@ -54,6 +55,35 @@ class OnePolicy:
         self._epochs[tenant] = epoch
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The error that an operation ended with, where others beside it may have had an answer."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the operations of one batch have in common, found once: where a namespace lies, and whether the caller may go there."""
+
+    places: dict[Labels, Reach] = field(default_factory=dict)
+    refusals: Known = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    call: Call
+    refused: Refused
+
+    @property
+    def event(self) -> AuditEvent:
+        return AuditEvent(name_of(self.call.operation), self.refused.rule, self.call.scopes)
+
+    def error(self) -> PolicyDenied:
+        operation, rule = name_of(self.call.operation), self.refused.rule
+        return PolicyDenied(f"{operation} refused by {rule}: {self.refused.reason}", rule=rule, operation=operation)
+
+
 @dataclass
 class Service:
     """Operations in, answers out, in the same order."""
@@ -73,18 +103,77 @@ class Service:
         """
         if not operations:
             return []
+        return (yield from self._decided_now(caller, lambda policy, access: self._whole(operations, caller, policy, access)))
+
+    def each(self, operations: Sequence[Operation], caller: Caller) -> Steps[list[Answer | Failed]]:
+        """Plan operations that only happen to come together: each has the answer or the error that it would have alone."""
+        outcomes: dict[int, Answer | Failed] = {}
+        yield from self._decided_now(caller, lambda policy, access: self._apart(operations, caller, policy, access, outcomes))
+        return [outcomes[at] for at in range(len(operations))]
+
+    def _decided_now(self, caller: Caller, attempt: Callable[[PolicyVersion, Access], Steps[T]]) -> Steps[T]:
+        """Decide and do under the policy of now: again when it changed meanwhile."""
         for _ in range(PATIENCE):
             policy = self.policies.current(caller.tenant_id, caller.agent_id or "default")
-            access = self._access(policy, caller)
-            calls = yield from self._decided(operations, policy, caller, access)
             try:
-                answers = yield from dispatch(self.engine, self.engine.steps(access, calls))
+                return (yield from attempt(policy, self._access(policy, caller)))
             except StalePolicy:
-                epoch = yield from dispatch(self.engine, self.engine.epoch(caller.tenant_id))
-                self.policies.forget(caller.tenant_id, epoch)
-                continue
-            return [self._told(op, answer) for op, answer in zip(operations, answers, strict=True)]
+                pass
+            epoch = yield from dispatch(self.engine, self.engine.epoch(caller.tenant_id))
+            self.policies.forget(caller.tenant_id, epoch)
         raise EngineUnavailable("the policy changes faster than operations can be decided; try again", engine=self.engine.name)
+
+    def _whole(self, operations: Sequence[Operation], caller: Caller, policy: PolicyVersion, access: Access) -> Steps[list[Answer]]:
+        self._check_isolation(policy)
+        known = _Known()
+        decisions = [self._decision(operation, policy, caller, known) for operation in operations]
+        refusals = [decision for decision in decisions if isinstance(decision, _Refusal)]
+        if refusals:
+            yield from dispatch(self.engine, self.engine.refuse(access, [refusal.event for refusal in refusals]))
+            raise refusals[0].error()
+        calls = [decision for decision in decisions if isinstance(decision, Call)]
+        answers = yield from dispatch(self.engine, self.engine.steps(access, calls))
+        return [self._told(op, answer) for op, answer in zip(operations, answers, strict=True)]
+
+    def _apart(
+        self,
+        operations: Sequence[Operation],
+        caller: Caller,
+        policy: PolicyVersion,
+        access: Access,
+        outcomes: dict[int, Answer | Failed],
+    ) -> Steps[None]:
+        self._check_isolation(policy)
+        # When the policy changed half-way, some have been answered already.
+        known = _Known()
+        decisions = {at: self._decision(op, policy, caller, known) for at, op in enumerate(operations) if at not in outcomes}
+        yield from self._halved(access, [(at, call) for at, call in decisions.items() if isinstance(call, Call)], outcomes)
+        refusals = {at: refusal for at, refusal in decisions.items() if isinstance(refusal, _Refusal)}
+        if refusals:
+            outcomes |= {at: Failed(refusal.error()) for at, refusal in refusals.items()}
+            yield from dispatch(self.engine, self.engine.refuse(access, [refusal.event for refusal in refusals.values()]))
+
+    def _halved(self, access: Access, calls: Sequence[tuple[int, Call]], outcomes: dict[int, Answer | Failed]) -> Steps[None]:
+        """Do calls at once; where that fails, half of them at a time, until whatever fails does so alone."""
+        if not calls:
+            return
+        tentative = replace(access, tentative=len(calls) > 1)
+        try:
+            answers = yield from dispatch(self.engine, self.engine.steps(tentative, [call for _, call in calls]))
+        except StalePolicy:
+            raise
+        except Exception as error:
+            failed = error
+        else:
+            outcomes |= {at: self._told(call.operation, answer) for (at, call), answer in zip(calls, answers, strict=True)}
+            return
+        if len(calls) == 1 or isinstance(failed, EngineUnavailable):
+            # An engine that is away is away for all of them.
+            outcomes |= {at: Failed(failed) for at, _ in calls}
+            return
+        middle = len(calls) // 2
+        yield from self._halved(access, calls[:middle], outcomes)
+        yield from self._halved(access, calls[middle:], outcomes)
 
     def _access(self, policy: PolicyVersion, caller: Caller) -> Access:
         kinds = policy.policy.allowed_kinds
@@ -99,25 +188,11 @@ class Service:
             trace=caller.trace,
         )
 
-    def _decided(self, operations: Sequence[Operation], policy: PolicyVersion, caller: Caller, access: Access) -> Steps[list[Call]]:
-        self._check_isolation(policy)
-        calls: list[Call] = []
-        refused: list[tuple[AuditEvent, Refused]] = []
-        for operation in operations:
-            require(self.engine.name, self.engine.capabilities, name_of(operation))
-            call = Call(operation, self._reach(operation, policy, caller))
-            decision = _decide(policy, caller, call)
-            if isinstance(decision, Refused):
-                refused.append((AuditEvent(name_of(operation), decision.rule, call.scopes), decision))
-            else:
-                calls.append(decision.call)
-        if refused:
-            yield from dispatch(self.engine, self.engine.refuse(access, [event for event, _ in refused]))
-            event, refusal = refused[0]
-            raise PolicyDenied(
-                f"{event.operation} refused by {refusal.rule}: {refusal.reason}", rule=refusal.rule, operation=event.operation
-            )
-        return calls
+    def _decision(self, operation: Operation, policy: PolicyVersion, caller: Caller, known: _Known) -> Call | _Refusal:
+        require(self.engine.name, self.engine.capabilities, name_of(operation))
+        call = Call(operation, self._reach(operation, policy, caller, known))
+        decision = _decide(policy, caller, call, known)
+        return decision.call if isinstance(decision, Allowed) else _Refusal(call, decision)
 
     def _check_isolation(self, policy: PolicyVersion) -> None:
         required = policy.policy.required_isolation
@@ -125,19 +200,22 @@ class Service:
             message = f"engine {self.engine.name!r} guarantees {self.isolation!r} isolation, the policy requires {required!r}"
             raise IsolationInsufficient(message, engine=self.engine.name, isolation=self.isolation, required=required)
 
-    def _reach(self, operation: Operation, policy: PolicyVersion, caller: Caller) -> Reach:
-        default = policy.policy.default_scope
+    def _reach(self, operation: Operation, policy: PolicyVersion, caller: Caller, known: _Known) -> Reach:
+        if isinstance(operation, (ops.Remember, ops.Get, ops.Forget)) and (found := known.places.get(operation.namespace)) is not None:
+            return found
+        tenant, default = caller.tenant_id, policy.policy.default_scope
         home = (caller.member(default) if caller.verified else None) or NOBODY
-        place = partial(self.namespaces.partition, tenant=caller.tenant_id, default=default, home=home)
-        below = partial(self.namespaces.reach, tenant=caller.tenant_id, default=default, home=home)
         match operation:
             case ops.Remember(namespace=labels) | ops.Get(namespace=labels) | ops.Forget(namespace=labels):
-                return _owned(Reach((place(labels),)), caller)
+                place = _owned(Reach((self.namespaces.partition(labels, tenant=tenant, default=default, home=home),)), caller)
+                known.places[labels] = place
+                return place
             case ops.ListItems(prefix=labels) | ops.Search(prefix=labels):
-                return _owned(below(labels), caller)
+                return _owned(self.namespaces.reach(labels, tenant=tenant, default=default, home=home), caller)
             case ops.ListNamespaces(prefixes=prefixes):
                 start = prefixes[0] if prefixes else ()
-                return _owned(below(start[: start.index("*")] if "*" in start else start), caller)
+                start = start[: start.index("*")] if "*" in start else start
+                return _owned(self.namespaces.reach(start, tenant=tenant, default=default, home=home), caller)
             case ops.GetItem() | ops.Update() | ops.ForgetItem():
                 return Reach((), SCOPES)
         return Reach()
@@ -166,9 +244,9 @@ def _owned(reach: Reach, caller: Caller) -> Reach:
     return replace(reach, partitions=tuple(mine if p == named else p for p in reach.partitions))
 
 
-def _decide(policy: PolicyVersion, caller: Caller, call: Call) -> Allowed | Refused:
+def _decide(policy: PolicyVersion, caller: Caller, call: Call, known: _Known) -> Allowed | Refused:
     try:
-        return decide(policy.policy, caller, call)
+        return decide(policy.policy, caller, call, known.refusals)
     except Exception as error:
         # A rule that crashes denies. Its own words may quote the operation, so only its kind is told.
         return Refused("decision_failed", f"deciding failed with {type(error).__name__}")

@@ -47,7 +47,35 @@ def decode(text: str | bytes) -> dict[str, Any]:
 
 
 def check(value: object, name: str) -> None:
-    """Walk a JSON value and refuse what JSON or PostgreSQL would change or reject."""
+    """Refuse what JSON or PostgreSQL would change or reject, naming where in the value it is."""
+    if not _fits(value, 0):
+        _explain(value, name)
+
+
+def _fits(node: object, depth: int) -> bool:
+    """Whether a plain value comes back as it is. The long answer is `_explain`'s: most values fit, and nobody waits for their paths."""
+    kind = type(node)
+    if kind is str:
+        return _storable(cast(str, node))
+    if kind is dict:
+        return depth < DEPTH_LIMIT and all(
+            type(key) is str and _storable(key) and _fits(part, depth + 1) for key, part in cast("dict[object, object]", node).items()
+        )
+    if kind is list:
+        return depth < DEPTH_LIMIT and all(_fits(part, depth + 1) for part in cast("list[object]", node))
+    if kind is int:
+        return INT_MIN <= cast(int, node) <= INT_MAX
+    if kind is float:
+        return math.isfinite(cast(float, node))
+    return kind is bool or node is None
+
+
+def _storable(text: str) -> bool:
+    return "\x00" not in text and (text.isascii() or encodable(text))
+
+
+def _explain(value: object, name: str) -> None:
+    """Walk the value and refuse the first part that doesn't fit; a subclass that equals its plain type does."""
     stack: list[tuple[str, object, int]] = [(name, value, 0)]
     while stack:
         path, node, depth = stack.pop()

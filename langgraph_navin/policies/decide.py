@@ -35,20 +35,28 @@ class Refused:
 Decision: TypeAlias = Allowed | Refused
 
 
-def decide(policy: Policy, caller: Caller, call: Call) -> Decision:
-    """Whether `caller` may do `call` under `policy`, and on which partitions."""
+#: What was found of a partition under one policy, for one caller: the operations of a batch ask the same again and again.
+Known: TypeAlias = dict[tuple[Partition, Deed], Refused | None]
+
+
+def decide(policy: Policy, caller: Caller, call: Call, known: Known | None = None) -> Decision:
+    """Whether `caller` may do `call` under `policy`, and on which partitions.
+
+    Args:
+        known: kept by whoever decides several calls of the same caller under the same policy.
+    """
+    known = {} if known is None else known
     operation = call.operation
     if isinstance(operation, (GetHealth, GetCapabilities)):
         return Allowed(call)
     if isinstance(operation, WRITES):
-        return _write(policy, caller, call)
-    return _read(policy, caller, call)
+        return _write(policy, caller, call, known)
+    return _read(policy, caller, call, known)
 
 
-def _write(policy: Policy, caller: Caller, call: Call) -> Decision:
-    for partition in call.reach.partitions:
-        if (refusal := _partition(policy, caller, partition, "write")) is not None:
-            return refusal
+def _write(policy: Policy, caller: Caller, call: Call, known: Known) -> Decision:
+    if (refusal := _partitions(policy, caller, call, "write", known)) is not None:
+        return refusal
     if (refusal := _attributes(policy, call.operation)) is not None:
         return refusal
     # By id, the item's partition is found among those the caller may write.
@@ -65,13 +73,19 @@ def _attributes(policy: Policy, operation: Operation) -> Refused | None:
     return None
 
 
-def _read(policy: Policy, caller: Caller, call: Call) -> Decision:
+def _read(policy: Policy, caller: Caller, call: Call, known: Known) -> Decision:
     if not call.reach.spans:
-        for partition in call.reach.partitions:
-            if (refusal := _partition(policy, caller, partition, "read")) is not None:
-                return refusal
-        return Allowed(call)
+        return _partitions(policy, caller, call, "read", known) or Allowed(call)
     return Allowed(_narrowed(policy, caller, call, "read"))
+
+
+def _partitions(policy: Policy, caller: Caller, call: Call, deed: Deed, known: Known) -> Refused | None:
+    for partition in call.reach.partitions:
+        if (partition, deed) not in known:
+            known[partition, deed] = _partition(policy, caller, partition, deed)
+        if (refusal := known[partition, deed]) is not None:
+            return refusal
+    return None
 
 
 def _narrowed(policy: Policy, caller: Caller, call: Call, deed: Deed) -> Call:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .coalesce import Coalescer
 from .store import Identity, NavinStore
 
-__all__ = ["Identity", "NavinStore"]
+__all__ = ["Coalescer", "Identity", "NavinStore"]

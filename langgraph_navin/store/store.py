@@ -6,7 +6,8 @@ different callers' reads and fails the neighbours of a refused operation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +17,9 @@ from ..callers import Caller, check_verified, current
 from ..drive import arun, run
 from ..errors import EngineUnavailable, InvalidRequest
 from ..maintenance import Maintenance
+from ..operations import Answer
 from ..service import Service
+from .coalesce import Coalescer
 from .verbs import Verbs
 from .words import Words, result
 
@@ -53,10 +56,18 @@ class NavinStore(Verbs):
     supports_ttl = True
 
     def __init__(
-        self, service: Service, identity: Identity, *, ttl: TTLConfig | None = None, dots: bool = False, owner: Navin | None = None
+        self,
+        service: Service,
+        identity: Identity,
+        *,
+        ttl: TTLConfig | None = None,
+        dots: bool = False,
+        owner: Navin | None = None,
+        together: Coalescer | None = None,
     ) -> None:
         self._service = service
         self._identity = identity
+        self._together = together or Coalescer(service)
         self._words = Words(dots)
         self._owner = owner
         self.ttl_config = ttl
@@ -84,9 +95,9 @@ class NavinStore(Verbs):
         if not isinstance(caller, Caller):
             raise InvalidRequest(f"bound() takes a Caller, got {type(caller).__name__}", field="caller")
         check_verified(caller)
-        return NavinStore(
-            self._service, replace(self._identity, bound=caller), ttl=self.ttl_config, dots=self._words.dots, owner=self._owner
-        )
+        view = copy.copy(self)
+        view._identity = replace(self._identity, bound=caller)
+        return view
 
     def __enter__(self) -> Self:
         return self
@@ -117,10 +128,17 @@ class NavinStore(Verbs):
         return [result(op, answer) for op, answer in zip(asked, answers, strict=True)]
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """As `batch`."""
-        caller, asked = self._identity.caller(), list(ops)
+        """As `batch`. Single operations of one caller that come in the same tick of a loop travel together."""
+        asked = list(ops)
+        if len(asked) == 1:
+            return [result(asked[0], await self._alone(asked[0]))]
+        caller = self._identity.caller()
         answers = await arun(self._service.steps([self._words.operation(op) for op in asked], caller))
         return [result(op, answer) for op, answer in zip(asked, answers, strict=True)]
+
+    def _alone(self, op: Op) -> Awaitable[Answer]:
+        caller = self._identity.caller()
+        return self._together.ask(self._words.operation(op), caller)
 
     # --- expiry -----------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ nothing is checked but what `batch` checks, so that a verb and a raw operation a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Literal, cast
 
 from langgraph.store.base import (
@@ -18,10 +18,14 @@ from langgraph.store.base import (
     MatchCondition,
     NamespacePath,
     NotProvided,
+    Op,
     PutOp,
     SearchItem,
     SearchOp,
 )
+
+from ..operations import Answer
+from .words import result
 
 Namespace = tuple[str, ...]
 
@@ -33,7 +37,8 @@ class Verbs(BaseStore):
         return cast("Item | None", self.batch([self._get(namespace, key, refresh_ttl)])[0])
 
     async def aget(self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None) -> Item | None:
-        return cast("Item | None", (await self.abatch([self._get(namespace, key, refresh_ttl)]))[0])
+        op = self._get(namespace, key, refresh_ttl)
+        return cast("Item | None", result(op, await self._alone(op)))
 
     def search(
         self,
@@ -61,7 +66,7 @@ class Verbs(BaseStore):
         refresh_ttl: bool | None = None,
     ) -> list[SearchItem]:
         op = SearchOp(namespace_prefix, filter, limit, offset, query, self._refresh(refresh_ttl))
-        return cast("list[SearchItem]", (await self.abatch([op]))[0])
+        return cast("list[SearchItem]", result(op, await self._alone(op)))
 
     def put(
         self,
@@ -83,13 +88,13 @@ class Verbs(BaseStore):
         *,
         ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> None:
-        await self.abatch([self._put_op(namespace, key, value, index, ttl)])
+        await self._alone(self._put_op(namespace, key, value, index, ttl))
 
     def delete(self, namespace: Namespace, key: str) -> None:
         self.batch([PutOp(namespace, str(key), None)])
 
     async def adelete(self, namespace: Namespace, key: str) -> None:
-        await self.abatch([PutOp(namespace, str(key), None)])
+        await self._alone(PutOp(namespace, str(key), None))
 
     def list_namespaces(
         self,
@@ -111,7 +116,12 @@ class Verbs(BaseStore):
         limit: int = 100,
         offset: int = 0,
     ) -> list[Namespace]:
-        return cast("list[Namespace]", (await self.abatch([_listing(prefix, suffix, max_depth, limit, offset)]))[0])
+        op = _listing(prefix, suffix, max_depth, limit, offset)
+        return cast("list[Namespace]", result(op, await self._alone(op)))
+
+    def _alone(self, op: Op) -> Awaitable[Answer]:
+        """One operation, as `abatch` of it alone. To be awaited at once: whose it is was read in this call."""
+        raise NotImplementedError
 
     # --- as operations ----------------------------------------------------------------------------------------
 

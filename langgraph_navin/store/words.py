@@ -14,7 +14,7 @@ from ..items import MemoryItem, new_id
 from ..operations import Answer, Forget, Get, Index, ListItems, ListNamespaces, Operation, Pattern, Remember, Search
 from ..scopes import check_key, check_labels, check_namespace, encodable
 from ..settings import TTL_LIMIT
-from ..values import encode
+from ..values import decode, encode
 
 #: Where LangGraph says "no limit".
 _UNLIMITED = 2**31 - 1
@@ -45,8 +45,10 @@ class Words:
             return Forget(namespace, key)
         # LangGraph allows any mapping.
         document = dict(op.value) if isinstance(op.value, Mapping) else op.value
-        # The application may go on changing its dict; what was checked is what is written.
+        # The application may go on changing its dict; what was checked is what is written, and what is found.
         value = encode(document)
+        if any(type(part) in (dict, list) for part in document.values()):
+            document = decode(value)
         return Remember(
             namespace,
             key,

@@ -237,7 +237,8 @@ def test_the_command_line(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     config = tmp_path / "navin.toml"
     config.write_text(f'dsn = "{dsn}"\ntenant = "cli"\n')
     monkeypatch.setenv("NAVIN_CONFIG", str(config))
-    for command, told in (("setup", {"schema": "current", "isolation": "enforced"}), ("maintain", {"swept": 0, "compacted": 0})):
+    maintained = {"swept": 0, "compacted": 0, "settled": 0, "indexed": 0, "unindexed": 0}
+    for command, told in (("setup", {"schema": "current", "isolation": "enforced"}), ("maintain", maintained)):
         assert cli.main([command]) == 0
         assert json.loads(capsys.readouterr().out) == told
     assert cli.main(["--config", str(config), "health"]) == 0

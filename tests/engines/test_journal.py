@@ -94,7 +94,7 @@ def test_a_digest_commits_to_the_value_with_a_salt(migrated18: Database, bench: 
         "select j.salt, j.digest, i.value::text from navin.journal j join navin.items i using (tenant_id) where j.tenant_id = %s",
         bench.tenant,
     )[0]
-    assert digest == hashlib.sha256(salt.bytes + text.encode()).digest()
+    assert digest == hashlib.sha256(salt + text.encode()).digest()
 
 
 @pytest.mark.parametrize("way", ["by key", "by id", "by expiry", "by writing over an expired one"])

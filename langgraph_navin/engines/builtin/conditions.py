@@ -14,8 +14,11 @@ from psycopg.sql import SQL, Composable, Placeholder
 
 from ...filters import All, Any_, Compare, Condition, Contains, Equal, IsObject, Not, OneOf, Path
 from ...operations import Access, Pattern
-from ...scopes import NAMESPACE_HEAD, Labels, head, indexed, joined
+from ...scopes import NAMESPACE_HEAD, NAMESPACE_LIMIT, Labels, head, indexed, joined
 from ...values import dump
+
+#: Comes after every namespace, whatever its labels.
+LAST = "\U0010ffff" * (NAMESPACE_LIMIT // 4 + 1)
 
 _ORDERS: dict[str, LiteralString] = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
@@ -101,6 +104,45 @@ class Conditions:
 
     def _json(self, value: Any) -> Placeholder:
         return self.bound(dump(value).decode())
+
+
+def contained(condition: Condition | None) -> dict[str, Any] | None:
+    """The object that a value has to contain to meet a condition; None where containing isn't all there is to it."""
+    found: dict[str, Any] = {}
+    parts = condition.parts if isinstance(condition, All) else () if condition is None else (condition,)
+    return found if all(_laid(part, found) for part in parts) else None
+
+
+def _laid(part: Condition, found: dict[str, Any]) -> bool:
+    match part:
+        case All(parts):
+            return all(_laid(inner, found) for inner in parts)
+        case IsObject(path):
+            return _set(found, path, {})
+        case Equal(path, str() | int() | float() | None as value):
+            return _set(found, path, value)
+    # A list contains what it doesn't equal.
+    return False
+
+
+def _set(found: dict[str, Any], path: Path, value: Any) -> bool:
+    *way, last = path
+    node: Any = found
+    for name in way:
+        node = node.setdefault(name, {})
+        if not isinstance(node, dict):
+            return False
+    known = node.setdefault(last, value)
+    # Said twice, it must be the same: what contradicts itself is left to the conditions.
+    return known is value or (isinstance(known, dict) and value == {})
+
+
+def bounds(prefix: Labels) -> tuple[str, str] | None:
+    """The first namespace under a prefix and the first one after it; None for a prefix too long to stand in keys whole."""
+    whole = joined(prefix)
+    if indexed(whole) != whole or len(whole.encode()) > NAMESPACE_HEAD:
+        return None
+    return (whole, _after(whole)) if whole else ("", LAST)
 
 
 def matching(conditions: Conditions, prefixes: Sequence[Pattern], suffixes: Sequence[Pattern]) -> Composable:

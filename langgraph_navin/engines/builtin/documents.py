@@ -45,29 +45,37 @@ class Put:
         texts = tuple(embedded(write.document, chosen)) if embeds else ()
         return cls(place(partition, write), write, texts, *counted(spoken(write.document, chosen)), by_id=by_id)
 
-    def item(self, position: int | None) -> dict[str, Any]:
-        """The element of `p_puts`."""
+    def item(self, position: int) -> dict[str, Any]:
+        """The element of `p_puts` at this position."""
         write = self.write
         partition, ns, key = self.place
-        whole = joined(write.namespace)
-        return {
+        element = {
             "o": position,
             "p": partition,
             "n": ns,
-            "w": None if whole == ns else whole,
             "k": key,
             "i": write.item_id,
             "v": orjson.Fragment(write.value),
             "f": write.kind,
             "c": level(write.classification),
+        }
+        return element | self._more(ns)
+
+    def _more(self, ns: str) -> dict[str, Any]:
+        """What most puts don't have, and then don't send."""
+        write = self.write
+        whole = joined(write.namespace)
+        more = {
+            "w": None if whole == ns else whole,
             "m": write.importance,
             "s": None if write.source is None else orjson.Fragment(dump(dict(write.source))),
             "t": write.ttl,
-            "d": self.length,
-            "e": min(len(self.texts), 32_767),
+            "d": self.length or None,
+            "e": min(len(self.texts), 32_767) or None,
             "x": write.expected_version,
-            "u": self.by_id,
+            "u": self.by_id or None,
         }
+        return {name: value for name, value in more.items() if value is not None}
 
 
 def place(partition: str, write: Any) -> Place:
@@ -111,40 +119,73 @@ def _leaves(value: Any) -> Iterator[str]:
             yield str(node)
 
 
-def batch(puts: Sequence[Put], forgotten: Mapping[Place, str | None], vectors: Sequence[Sequence[float]]) -> dict[str, Any]:
+def one(put: Put, vectors: Sequence[Sequence[float]], distance: str) -> dict[str, Any]:
+    """The item's parameters of `put_one`."""
+    write = put.write
+    partition, ns, key = put.place
+    whole = joined(write.namespace)
+    return {
+        "partition": partition,
+        "ns": ns,
+        "whole": None if whole == ns else whole,
+        "key": key,
+        "id": write.item_id,
+        "value": write.value.decode(),
+        "kind": write.kind,
+        "classification": level(write.classification),
+        "importance": write.importance,
+        "source": None if write.source is None else dump(dict(write.source)).decode(),
+        "ttl": write.ttl,
+        "length": put.length,
+        "count": min(len(put.texts), 32_767),
+        "text": orjson.dumps({lexeme: [1 << 10 | count] for lexeme, count in put.counts.items()}).decode() if put.length else None,
+        **_vectors([put], vectors, distance),
+    }
+
+
+def batch(puts: Sequence[Put], forgotten: Mapping[Place, str | None], vectors: Sequence[Sequence[float]], distance: str) -> dict[str, Any]:
     """The document parameters of `write`; None for a part that is empty."""
     parts: dict[tuple[str, int], _Part] = {}
-    items = [_placed(put, parts) for put in puts]
-    places = [_named(put.place, f=str(at)) for put in puts for at in range(len(put.texts))]
+    for at, put in enumerate(puts, start=1):
+        if put.length:
+            parts.setdefault((put.place[0], level(put.write.classification)), _Part()).add(at, put)
     return {
-        "puts": _json(items),
-        "many": len(puts) > 1,
+        "puts": _json([put.item(at) for at, put in enumerate(puts, start=1)]),
         "gone": _json([_named(at, i=item_id) for at, item_id in forgotten.items()]),
-        "texts": _json([{"p": p, "c": c, "i": part.index} for (p, c), part in parts.items()]) if puts else None,
-        "fields": _json(places),
-        "vectors": Reals(np.asarray(vectors, np.float32)) if places else None,
+        "texts": _json([part.text(p, c) for (p, c), part in parts.items()]),
+        **_vectors(puts, vectors, distance),
     }
+
+
+def _vectors(puts: Sequence[Put], vectors: Sequence[Sequence[float]], distance: str) -> dict[str, Any]:
+    places = [_named(put.place, f=str(at)) for put in puts for at in range(len(put.texts))]
+    # Whoever builds indexes learns from the first how searches compare.
+    places[:1] = [place | {"d": distance} for place in places[:1]]
+    return {"fields": _json(places), "vectors": Reals(np.asarray(vectors, np.float32)) if places else None}
 
 
 @dataclass(slots=True)
 class _Part:
     """The inverted index of one part's texts in this batch."""
 
-    size: int = 0
+    positions: list[int] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
     index: dict[str, list[int]] = field(default_factory=dict)
 
-    def add(self, counts: Mapping[str, int]) -> int:
-        self.size += 1
-        for lexeme, count in counts.items():
-            self.index.setdefault(lexeme, []).append((self.size << 10) | count)
-        return self.size
+    def add(self, position: int, put: Put) -> None:
+        self.positions.append(position)
+        self.lengths.append(put.length)
+        first = len(self.positions) << 10
+        for lexeme, count in put.counts.items():
+            if (postings := self.index.get(lexeme)) is None:
+                self.index[lexeme] = [first | count]
+            else:
+                postings.append(first | count)
 
-
-def _placed(put: Put, parts: dict[tuple[str, int], _Part]) -> dict[str, Any]:
-    if not put.length:
-        return put.item(None)
-    part = parts.setdefault((put.place[0], level(put.write.classification)), _Part())
-    return put.item(part.add(put.counts))
+    def text(self, partition: str, classification: int) -> dict[str, Any]:
+        """The element of `p_texts`."""
+        total = sum(self.lengths)
+        return {"p": partition, "c": classification, "l": total, "v": self.positions, "d": self.lengths, "i": self.index}
 
 
 def _named(at: Place, **more: str | None) -> dict[str, str | None]:

@@ -12,10 +12,21 @@ from psycopg import errors as pg
 from ...abc import StalePolicy
 from ...errors import Conflict, EngineRetryable, EngineUnavailable, InvalidRequest, NavinError
 
-#: Raised by our functions: the space of vectors has other dimensions.
-WRONG_DIMS = "NV003"
+#: Raised by our functions: the policy changed, what stands there refuses, the space of vectors has other dimensions.
+STALE, REFUSED, WRONG_DIMS = "NV001", "NV002", "NV003"
+
+#: No prepared statement of this name, or one already: another server connection than the one it was prepared on.
+LOST_STATEMENT = frozenset({"26000", "42P05"})
 
 _SCHEMA_HINT = "call setup() once, or run `navin setup` with a role that may create schemas and roles"
+
+
+class RefusedThere(Exception):
+    """A write was refused by what stands in its place, and nothing was written. It never reaches a caller."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.rule = rule
 
 
 class Scrubbed(Exception):
@@ -26,12 +37,16 @@ class Scrubbed(Exception):
         super().__init__(" ".join(filter(None, [type(error).__name__, error.sqlstate, constraint])))
 
 
-def mapped(error: psycopg.Error, *, sent: bool) -> NavinError | StalePolicy:
+def mapped(error: psycopg.Error, *, sent: bool) -> NavinError | StalePolicy | RefusedThere:
     """The error to raise instead of `error`, with a scrubbed cause.
 
     Args:
         sent: whether a change may have reached the server, so that a retry isn't known to be safe.
     """
+    if error.sqlstate == STALE:
+        return StalePolicy()
+    if error.sqlstate == REFUSED:
+        return RefusedThere(error.diag.message_primary or "")
     found = _mapped(error, sent)
     found.__cause__ = Scrubbed(error)
     return found
@@ -48,6 +63,8 @@ def _mapped(error: psycopg.Error, sent: bool) -> NavinError:
         return EngineUnavailable(
             f"the database role may not do this ({state}): grant it navin_app, or pass admin_dsn for what an owner does", sqlstate=state
         )
+    if state in LOST_STATEMENT:
+        return lost_statement(state)
     if isinstance(error, (pg.SerializationFailure, pg.DeadlockDetected)):
         return Conflict(f"a concurrent change won ({state}); try again", sqlstate=state)
     if state.startswith("23"):
@@ -57,6 +74,15 @@ def _mapped(error: psycopg.Error, sent: bool) -> NavinError:
     if state.startswith(("22", "54")) or isinstance(error, psycopg.DataError):
         return InvalidRequest(f"PostgreSQL refused a value ({type(error).__name__}{state and ', ' + state})", sqlstate=state)
     return unavailable(error, sent=sent)
+
+
+def lost_statement(state: str) -> EngineUnavailable:
+    return EngineUnavailable(
+        f"a prepared statement was lost on its way ({state}): a connection pooler in transaction mode lies between and doesn't keep "
+        "them; open with prepare=False",
+        engine="builtin",
+        sqlstate=state,
+    )
 
 
 def unavailable(error: psycopg.Error, *, sent: bool) -> EngineUnavailable:

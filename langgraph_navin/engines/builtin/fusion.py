@@ -51,15 +51,23 @@ class Ranking:
         self._hits: list[Hit] = []
         self._horizon: float | None = None
 
-    def add(self, hits: list[Hit], look: int) -> None:
-        """Take one portion's candidates. If it had more vectors than were asked for, the last one bounds the unseen."""
+    def add(self, hits: list[Hit], look: int, horizon: float | None = None) -> None:
+        """Take one portion's candidates. If it had more vectors than were asked for, the last one bounds the unseen.
+
+        Args:
+            horizon: the distance beyond which the unseen are, where it was told rather than left to the `near` hits.
+        """
         near = [hit for hit in hits if hit.near]
         if len(near) >= look:
-            bound = min(self._similarity(hit.distance) if hit.distance is not None else 0.0 for hit in near)
-            self._horizon = bound if self._horizon is None else max(self._horizon, bound)
+            self._bounded_by(min(self._similarity(hit.distance) if hit.distance is not None else 0.0 for hit in near))
+        if horizon is not None:
+            self._bounded_by(0.0 if math.isnan(horizon) else self._similarity(horizon))
         for hit in hits:
             hit.score = self._fused(self._said.get(hit.vid, 0.0), hit.distance)
         self._hits += hits
+
+    def _bounded_by(self, similarity: float) -> None:
+        self._horizon = similarity if self._horizon is None else max(self._horizon, similarity)
 
     def settled(self, wanted: int, look: int) -> bool:
         """Whether nothing unseen could be among the `wanted` best."""

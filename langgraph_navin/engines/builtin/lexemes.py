@@ -66,8 +66,7 @@ def lexemes(text: str) -> list[str]:
     None is empty, longer than `MAX_LEXEME` characters, or holds NUL or a lone surrogate.
     """
     found: list[str] = []
-    for match in _TOKEN.finditer(_folded(text)):
-        token = match.group()
+    for token in _TOKEN.findall(_folded(text)):
         found += _known(token) if len(token) <= 64 else _read(token)
     return found
 
@@ -77,10 +76,11 @@ def counted(texts: Iterable[str]) -> tuple[int, dict[str, int]]:
 
     The length is in lexemes, at most `MAX_LENGTH`; a count is at most `MAX_COUNT`.
     """
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(lexemes(text))
-    return min(counts.total(), MAX_LENGTH), {lexeme: min(count, MAX_COUNT) for lexeme, count in counts.items()}
+    found = [lexeme for text in texts for lexeme in lexemes(text)]
+    counts: dict[str, int] = Counter(found)
+    if len(found) > MAX_COUNT:
+        counts = {lexeme: min(count, MAX_COUNT) for lexeme, count in counts.items()}
+    return min(len(found), MAX_LENGTH), counts
 
 
 def _folded(text: str) -> str:

@@ -14,7 +14,7 @@ from ...values import decode
 
 #: What a read selects of `items i`, in the order that `item` takes it. `worn` says that a refreshing read should prolong it.
 COLUMNS_TEXT: LiteralString = (
-    "i.id, i.partition, coalesce(i.namespace, i.ns) as ns, i.key, i.value::text as value, i.kind, i.classification, i.importance,"
+    "i.id::text, i.partition, coalesce(i.namespace, i.ns) as ns, i.key, i.value::text as value, i.kind, i.classification, i.importance,"
     " i.source::text as source, i.version, i.created_at, i.updated_at, i.expires_at,"
     " coalesce(i.expires_at < clock_timestamp() + i.ttl_s * interval '1 s', false) as worn"
 )
@@ -26,7 +26,7 @@ WORN = 13
 def item(row: Sequence[Any], score: float | None = None) -> MemoryItem:
     """An item from the `WIDTH` columns of `COLUMNS`."""
     return MemoryItem(
-        id=str(row[0]),
+        id=row[0],
         partition=row[1],
         namespace=split(row[2]),
         key=row[3],

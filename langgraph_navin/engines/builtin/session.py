@@ -113,11 +113,22 @@ class Wire:
 
 def _run(connection: Sync, query: Query) -> list[Row]:
     if query.enter is None:
-        return connection.execute(query.statement, query.params).fetchall()
+        cursor = connection.execute(query.statement, query.params or None)
+        return cursor.fetchall() if _answers(cursor) else []
     with connection.pipeline():
-        connection.execute(named()["enter"], query.enter)
-        cursor = connection.execute(query.statement, query.params)
+        connection.execute(named()[query.entry], query.enter)
+        cursor = connection.execute(query.statement, query.params, prepare=_prepare(query))
     return cursor.fetchall()
+
+
+def _answers(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
+    """Whether a statement has rows. `cursor.description` would say it too, at the price of a small query."""
+    return cursor.pgresult is not None and cursor.pgresult.nfields > 0
+
+
+def _prepare(query: Query) -> bool | None:
+    # A prepared statement is soon planned for any values, and the index of one partition can't be used by such a plan.
+    return False if query.once else None
 
 
 class AsyncWire:
@@ -157,8 +168,9 @@ class AsyncWire:
 
 async def _arun(connection: Async, query: Query) -> list[Row]:
     if query.enter is None:
-        return await (await connection.execute(query.statement, query.params)).fetchall()
+        cursor = await connection.execute(query.statement, query.params or None)
+        return await cursor.fetchall() if _answers(cursor) else []
     async with connection.pipeline():
-        await connection.execute(named()["enter"], query.enter)
-        cursor = await connection.execute(query.statement, query.params)
+        await connection.execute(named()[query.entry], query.enter)
+        cursor = await connection.execute(query.statement, query.params, prepare=_prepare(query))
     return await cursor.fetchall()

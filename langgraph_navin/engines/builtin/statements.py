@@ -38,7 +38,7 @@ def _uncommented(body: str) -> str:
     return "\n".join(line for line in body.strip().splitlines() if not line.startswith("--"))
 
 
-def composed(name: str, **parts: Composable) -> Composed:
+def composed(name: str, /, **parts: Composable) -> Composed:
     """A named statement with its identifiers and conditions filled in."""
     return SQL(named()[name]).format(**parts)
 
@@ -55,6 +55,10 @@ class Query:
     #: Whether it changes something: then it is sent again only when it is certain that it never arrived.
     writes: bool = False
     enter: Params | None = field(default=None, repr=False)
+    #: The statement that `enter` is for.
+    entry: str = "enter"
+    #: Whether it is planned for its own values every time.
+    once: bool = False
 
 
 def query(name: str, params: Params, *, writes: bool = False) -> Steps[list[Row]]:
@@ -62,6 +66,11 @@ def query(name: str, params: Params, *, writes: bool = False) -> Steps[list[Row]
     return cast("list[Row]", (yield Query(named()[name], params, writes)))
 
 
-def select(statement: Composed, params: Params, enter: Params) -> Steps[list[Row]]:
+def select(statement: Composed, params: Params, enter: Params, *, entry: str = "enter", once: bool = False) -> Steps[list[Row]]:
     """Ask for a composed read, under the caller that `enter` names."""
-    return cast("list[Row]", (yield Query(statement, params, False, enter)))
+    return cast("list[Row]", (yield Query(statement, params, False, enter, entry, once)))
+
+
+def define(statement: Composed) -> Steps[None]:
+    """Ask for a definition, such as an index: it takes no values and answers nothing."""
+    yield Query(statement, {}, writes=True)

@@ -26,8 +26,9 @@ create table navin.partitions (
   tenant_id text collate "C" not null,
   partition text collate "C" not null,
   scope text collate "C" not null,
-  primary key (tenant_id, scope, partition)
+  primary key (tenant_id, partition)
 );
+create index partitions_scope on navin.partitions (tenant_id, scope, partition);
 
 -- A version of a text, for the text index: 2^39 of them fit into a packed posting.
 create sequence navin.vid;
@@ -56,9 +57,11 @@ create table navin.items (
   updated_at timestamptz not null,
   primary key (tenant_id, partition, ns, key)
 );
-create unique index items_id on navin.items (tenant_id, id);
-create unique index items_vid on navin.items (tenant_id, partition, vid);
-create index items_newest on navin.items (tenant_id, partition, updated_at desc, ns, key);
+-- The conditions hold for every row. They keep these three indexes to the statements that name them: without statistics, in a
+-- database that was just filled, any index that begins with the tenant looks as good as the primary key.
+create unique index items_id on navin.items (tenant_id, id) where id > '00000000-0000-0000-0000-000000000000';
+create unique index items_vid on navin.items (tenant_id, partition, vid) where vid > 0;
+create index items_newest on navin.items (tenant_id, partition, updated_at desc, ns, key) where updated_at > '-infinity';
 create index items_expiry on navin.items (expires_at) where expires_at is not null;
 
 -- Audit and history in one row: what stands beside the digest is content and dies with the item.
@@ -78,13 +81,12 @@ create table navin.journal (
   item_id uuid,
   version int,
   digest bytea,                                -- sha256(salt, new value)
-  salt uuid,
+  salt bytea,                                  -- random, and gone with the content: the digest alone lets nobody try values
   old_value jsonb,
   valid_from timestamptz,                      -- of old_value; it was valid until "at"
   primary key (tenant_id, seq)
 );
-create index journal_item on navin.journal (tenant_id, item_id, version) where salt is not null;
-create index journal_xid on navin.journal using brin (xid) with (pages_per_range = 16);
+create index journal_item on navin.journal (tenant_id, item_id, version);
 
 alter table navin.epochs enable row level security;
 alter table navin.epochs force row level security;
@@ -95,29 +97,29 @@ alter table navin.items force row level security;
 alter table navin.journal enable row level security;
 alter table navin.journal force row level security;
 
--- The plain stable call is estimated when planned and becomes an index condition; the (select …) form is evaluated once
--- a statement, which suits the check of new rows.
+-- The (select …) form is evaluated once a statement; without it a batch over a hundred partitions would split the list again for
+-- every row. A planner knows less of it, which does no harm: every statement names its partitions itself.
 create policy app on navin.epochs for select to navin_app using (tenant_id = current_setting('navin.tenant', true));
 create policy app on navin.partitions to navin_app
   using (tenant_id = current_setting('navin.tenant', true)
     and (partition = any (string_to_array(current_setting('navin.parts', true), E'\x1f')) or current_setting('navin.span', true) = 'on'))
-  with check (tenant_id = current_setting('navin.tenant', true)
-    and partition = any (string_to_array(current_setting('navin.parts', true), E'\x1f')));
+  with check (tenant_id = (select current_setting('navin.tenant', true))
+    and partition = any ((select string_to_array(current_setting('navin.parts', true), E'\x1f'))::text[]));
 create policy app on navin.items to navin_app
-  using (tenant_id = current_setting('navin.tenant', true)
-    and partition = any (string_to_array(current_setting('navin.parts', true), E'\x1f')))
+  using (tenant_id = (select current_setting('navin.tenant', true))
+    and partition = any ((select string_to_array(current_setting('navin.parts', true), E'\x1f'))::text[]))
   with check (tenant_id = (select current_setting('navin.tenant', true))
     and partition = any ((select string_to_array(current_setting('navin.parts', true), E'\x1f'))::text[]));
 create policy app_reads on navin.journal for select to navin_app
-  using (tenant_id = current_setting('navin.tenant', true)
-    and partition = any (string_to_array(current_setting('navin.parts', true), E'\x1f')));
+  using (tenant_id = (select current_setting('navin.tenant', true))
+    and partition = any ((select string_to_array(current_setting('navin.parts', true), E'\x1f'))::text[]));
 create policy app_adds on navin.journal for insert to navin_app
   with check (tenant_id = (select current_setting('navin.tenant', true))
     and (partition is null or partition = any ((select string_to_array(current_setting('navin.parts', true), E'\x1f'))::text[])));
 -- Append-only: the one change the application may make is to erase content.
 create policy app_erases on navin.journal for update to navin_app
-  using (tenant_id = current_setting('navin.tenant', true)
-    and partition = any (string_to_array(current_setting('navin.parts', true), E'\x1f')))
+  using (tenant_id = (select current_setting('navin.tenant', true))
+    and partition = any ((select string_to_array(current_setting('navin.parts', true), E'\x1f'))::text[]))
   with check (old_value is null and salt is null);
 create policy maintenance on navin.epochs for select to navin_maintenance using (true);
 create policy maintenance on navin.partitions to navin_maintenance using (true);
@@ -133,70 +135,12 @@ grant select, insert on navin.journal to navin_app, navin_maintenance;
 grant update (old_value, salt) on navin.journal to navin_app, navin_maintenance;
 grant usage on sequence navin.vid to navin_app, navin_maintenance;
 
--- Who acts, for this transaction only: settings of a session would reach the next caller behind a pooler.
+-- Who acts, for this transaction only; p_who holds four parts joined by U+001F: actor, agent, policy version, trace. Settings of a session would reach the next caller behind a pooler.
 create function navin.enter(p_tenant text, p_parts text, p_who text default '', p_role text default 'navin_app') returns void
 language plpgsql as $$ begin
   perform set_config('navin.tenant', p_tenant, true), set_config('navin.parts', p_parts, true),
           set_config('navin.who', p_who, true), set_config('role', p_role, true);
 end $$;
 
--- p_who holds four parts joined by U+001F: actor, agent, policy version, trace.
-create function navin.note_new() returns trigger language plpgsql as $$
-declare who text[] := string_to_array(current_setting('navin.who', true), E'\x1f');
-begin
-  if not exists (select from fresh) then return null; end if;
-  insert into navin.partitions (tenant_id, partition, scope)
-    select f.tenant_id, f.partition, (regexp_match(f.partition, '^[a-z_]+'))[1] from fresh f
-    where not exists (select from navin.partitions p where p.tenant_id = f.tenant_id and p.partition = f.partition
-      and p.scope = (regexp_match(f.partition, '^[a-z_]+'))[1])
-    group by 1, 2, 3 order by 1, 2, 3 on conflict do nothing;
-  insert into navin.journal (tenant_id, partition, actor, agent_id, op, policy_version, trace, item_id, version, digest, salt)
-    select f.tenant_id, f.partition, who[1], who[2], 'remember', who[3]::int, nullif(who[4], ''), f.id, f.version,
-      sha256(uuid_send(f.salt) || convert_to(f.value::text, 'UTF8')), f.salt
-    from (select n.*, gen_random_uuid() as salt from fresh n) f;
-  return null;
-end $$;
-
--- A refreshed life changes no version and leaves no trace.
--- A plan made for one row would join the rows of a large batch by nested loops from then on: hence the setting.
-create function navin.note_changed() returns trigger language plpgsql set enable_nestloop = off as $$
-declare
-  who text[] := string_to_array(current_setting('navin.who', true), E'\x1f');
-  v_expired uuid[];
-begin
-  if not exists (select from kept) then return null; end if;
-  insert into navin.journal (tenant_id, partition, actor, agent_id, op, policy_version, trace, item_id, version, digest, salt, old_value, valid_from)
-    select k.tenant_id, k.partition, who[1], who[2], case when o.id = k.id then 'update' else 'remember' end, who[3]::int,
-      nullif(who[4], ''), k.id, k.version, sha256(uuid_send(k.salt) || convert_to(k.value::text, 'UTF8')), k.salt,
-      case when o.id = k.id then o.value end, case when o.id = k.id then o.updated_at end
-    from gone o join (select n.*, gen_random_uuid() as salt from kept n) k using (tenant_id, partition, ns, key)
-    where o.vid <> k.vid;
-  -- An expired item that was written over is gone, with its history.
-  insert into navin.journal (tenant_id, partition, actor, agent_id, op, policy_version, trace, item_id, version)
-    select o.tenant_id, o.partition, who[1], who[2], 'expire', who[3]::int, nullif(who[4], ''), o.id, o.version
-    from gone o join kept k using (tenant_id, partition, ns, key) where o.id <> k.id;
-  if found then
-    v_expired := array(select o.id from gone o join kept k using (tenant_id, partition, ns, key) where o.id <> k.id);
-    update navin.journal j set old_value = null, salt = null
-      where j.tenant_id = current_setting('navin.tenant', true) and j.item_id = any (v_expired) and j.salt is not null;
-  end if;
-  return null;
-end $$;
-
-create function navin.note_gone() returns trigger language plpgsql as $$
-declare who text[] := string_to_array(current_setting('navin.who', true), E'\x1f');
-begin
-  insert into navin.journal (tenant_id, partition, actor, agent_id, op, policy_version, trace, item_id, version)
-    select o.tenant_id, o.partition, who[1], who[2], coalesce(nullif(current_setting('navin.cause', true), ''), 'forget'),
-      who[3]::int, nullif(who[4], ''), o.id, o.version from gone o;
-  update navin.journal j set old_value = null, salt = null from gone o
-    where j.tenant_id = o.tenant_id and j.item_id = o.id and j.salt is not null;
-  return null;
-end $$;
-
-create trigger note_new after insert on navin.items referencing new table as fresh for each statement execute function navin.note_new();
-create trigger note_changed after update on navin.items referencing old table as gone new table as kept
-  for each statement execute function navin.note_changed();
-create trigger note_gone after delete on navin.items referencing old table as gone for each statement execute function navin.note_gone();
 grant execute on all functions in schema navin to navin_app, navin_maintenance;
 revoke execute on all functions in schema navin from public;

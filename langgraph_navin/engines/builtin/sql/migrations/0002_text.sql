@@ -29,13 +29,13 @@ alter table navin.pending force row level security;
 alter table navin.dead enable row level security;
 alter table navin.dead force row level security;
 create policy app on navin.pending to navin_app
-  using (tenant_id = current_setting('navin.tenant', true)
-    and partition = any (string_to_array(current_setting('navin.parts', true), E'\x1f')))
+  using (tenant_id = (select current_setting('navin.tenant', true))
+    and partition = any ((select string_to_array(current_setting('navin.parts', true), E'\x1f'))::text[]))
   with check (tenant_id = (select current_setting('navin.tenant', true))
     and partition = any ((select string_to_array(current_setting('navin.parts', true), E'\x1f'))::text[]));
 create policy app on navin.dead to navin_app
-  using (tenant_id = current_setting('navin.tenant', true)
-    and partition = any (string_to_array(current_setting('navin.parts', true), E'\x1f')))
+  using (tenant_id = (select current_setting('navin.tenant', true))
+    and partition = any ((select string_to_array(current_setting('navin.parts', true), E'\x1f'))::text[]))
   with check (tenant_id = (select current_setting('navin.tenant', true))
     and partition = any ((select string_to_array(current_setting('navin.parts', true), E'\x1f'))::text[]));
 create policy maintenance on navin.pending to navin_maintenance using (true);
@@ -43,22 +43,6 @@ create policy maintenance on navin.dead to navin_maintenance using (true);
 grant select, insert on navin.pending, navin.dead to navin_app;
 -- A row lock (for update skip locked) needs the right to update.
 grant select, insert, update, delete on navin.pending, navin.dead to navin_maintenance;
-
--- As note_changed: never by nested loops.
-create function navin.retire_changed() returns trigger language plpgsql set enable_nestloop = off as $$ begin
-  insert into navin.dead (tenant_id, partition, classification, vid, dl)
-    select o.tenant_id, o.partition, o.classification, o.vid, o.dl
-    from gone o join kept k using (tenant_id, partition, ns, key) where o.vid <> k.vid and o.dl > 0;
-  return null;
-end $$;
-create function navin.retire_gone() returns trigger language plpgsql as $$ begin
-  insert into navin.dead (tenant_id, partition, classification, vid, dl)
-    select tenant_id, partition, classification, vid, dl from gone where dl > 0;
-  return null;
-end $$;
-create trigger retire_changed after update on navin.items referencing old table as gone new table as kept
-  for each statement execute function navin.retire_changed();
-create trigger retire_gone after delete on navin.items referencing old table as gone for each statement execute function navin.retire_gone();
 
 -- Everything BM25 needs of a caller's parts, in one snapshot: postings, counts, the dead. The client scores.
 -- data is array_send(bigint[]): 20 bytes of header, then 12 bytes an element (vid << 24 | dl << 10 | tf).
