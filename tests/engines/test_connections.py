@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -12,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -20,9 +22,11 @@ from langgraph.store.base import BaseStore, PutOp
 
 from databases import Database, fresh
 from langgraph_navin import Navin
-from langgraph_navin.engines.builtin.connections import Connections
+from langgraph_navin.engines.builtin.connections import WAITING, Connections
+from langgraph_navin.engines.builtin.connections import waiting as waiting_for
 from langgraph_navin.engines.builtin.embedded import EmbeddedServer
 from langgraph_navin.engines.builtin.permits import Permits
+from langgraph_navin.engines.builtin.session import dead
 from langgraph_navin.errors import EngineRetryable, EngineUnavailable
 from servers import binaries, ground
 
@@ -53,6 +57,10 @@ def opening(database: Database, tenant: str) -> Iterator[Opening]:
     for navin in opened:
         navin.close()
     until(lambda: backends(database) == set())
+
+
+#: A descriptor that `select` doesn't know.
+HIGH = 1500
 
 
 def backends(database: Database) -> set[int]:
@@ -555,3 +563,28 @@ async def test_a_dsn_that_does_not_answer_leaks_nothing() -> None:
         with pytest.raises(EngineRetryable):
             await connections.aconnection().__aenter__()
     assert (connections._open, connections._permits._free) == (0, 1)
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_host_is_not_waited_for_for_ever() -> None:
+    assert waiting_for("postgresql://h/d") == WAITING
+    kept = {"connect_timeout", "keepalives_interval", "keepalives_count"}
+    assert waiting_for("postgresql://h/d?keepalives_idle=5&tcp_user_timeout=1000").keys() == kept
+
+
+def test_a_high_descriptor_is_not_taken_for_dead() -> None:
+    class High:
+        def fileno(self) -> int:
+            return HIGH
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        os.dup2(ours.fileno(), HIGH)
+        try:
+            assert not dead(cast("Any", High()))
+            theirs.close()
+            assert dead(cast("Any", High()))
+        finally:
+            os.close(HIGH)

@@ -1,50 +1,74 @@
-"""A writer that is killed at any moment loses nothing that was acknowledged, and leaves no half of a batch."""
+"""A writing process that is killed at any moment loses nothing that was acknowledged, and leaves no half of a write."""
 
 from __future__ import annotations
 
-import os
+import multiprocessing
 import random
-import subprocess
-import sys
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
+import time
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 
 import pytest
 
-from langgraph_navin import Navin
-from servers import server
+from databases import Database
+from faults.crew import PATIENCE, Role
+from faults.evidence import Evidence
+from faults.tally import runs
+from faults.writer import write_until_killed
+from faults.writes import Ledger
 
-WRITER = Path(__file__).with_name("writer.py")
-RUNS = 200 if os.environ.get("NAVIN_PROVE") else 5
+#: How a process writes, and whether it embeds what it writes.
+WAYS: dict[str, tuple[tuple[Role, ...], bool]] = {
+    "single puts": (("puts",), False),
+    "batches": (("batches",), False),
+    "gathered puts": (("gathers",), False),
+    "threads": (("puts", "batches", "batches", "upkeeps"), False),
+    "vectors": (("batches", "gathers"), True),
+}
 
 
 @pytest.fixture(scope="module")
-def dsn() -> Iterator[str]:
-    with server(18) as dsn:
-        yield dsn
+def processes() -> ForkServerContext:
+    """Starts writers from a server that has imported everything already: each is a process of its own all the same."""
+    context = multiprocessing.get_context("forkserver")
+    # The server doesn't know pytest's path, and what it can't import it leaves out without a word: so no module of these tests.
+    context.set_forkserver_preload(["langgraph_navin.navin", "langgraph_navin.saver", "langchain_core.embeddings", "pytest"])
+    return context
 
 
-def killed_after(lines: int, dsn: str, tenant: str) -> int:
-    """Start a writer, kill it once it has acknowledged so many writes, and give the last one that it acknowledged."""
-    with subprocess.Popen([sys.executable, str(WRITER), dsn, tenant], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for _ in range(lines):
-            assert process.stdout.readline(), "the writer ended by itself"
+def killed(context: ForkServerContext, dsn: str, tenant: str, way: str, chance: random.Random) -> Ledger:
+    """Start a writer, kill it some time after some writes, and give what it had said by then."""
+    ledger, (hears, says) = Ledger(), context.Pipe(duplex=False)
+    roles, vectors = WAYS[way]
+    process = context.Process(target=write_until_killed, args=(dsn, tenant, roles, vectors, says))
+    process.start()
+    says.close()
+    enough = chance.randint(1, 60)
+    with hears:
+        while len(ledger.acknowledged) < enough:
+            assert hears.poll(PATIENCE), "the writer stands still"
+            ledger.note(*hears.recv())
+        # Any moment is as good as another: between two writes, and at any point within one.
+        time.sleep(chance.uniform(0, 0.01))
         process.kill()
-        # What it had said before it died counts too.
-        said = [line for line in process.stdout.read().splitlines() if line]
-    return int(said[-1]) if said else lines - 1
+        drain(hears, ledger)
+    process.join()
+    process.close()
+    return ledger
 
 
-@pytest.mark.parametrize("run", range(RUNS))
-def test_acknowledged_writes_are_there_and_none_is_half(run: int, dsn: str) -> None:
-    tenant = f"t-{uuid.uuid4().hex}"
-    last = killed_after(random.Random(run).randint(1, 60), dsn, tenant)
-    with Navin.open(dsn, tenant=tenant) as navin:
-        found = {item.key for item in navin.store.search(("user", "u-1"), limit=100_000)}
-        searchable = navin.store.search(("user", "u-1"), query=f"memory {last} a", limit=1)
-    numbers = {int(key.partition("-")[0]) for key in found}
-    assert numbers >= set(range(last + 1))
-    assert found == {f"{number}-{half}" for number in numbers for half in "ab"}
-    assert searchable[0].key == f"{last}-a"
+def drain(pipe: Connection, ledger: Ledger) -> None:
+    """What it had said before it died counts too."""
+    while True:
+        try:
+            ledger.note(*pipe.recv())
+        except EOFError:
+            return
+
+
+@pytest.mark.parametrize(("way", "run"), runs(WAYS))
+def test_what_was_acknowledged_outlives_the_writer(
+    way: str, run: int, processes: ForkServerContext, database: Database, tenant: str, evidence: Evidence
+) -> None:
+    ledger = killed(processes, database.dsn, tenant, way, random.Random(run))
+    evidence.judge(f"writer killed: {way}", run, tenant, ledger)

@@ -247,16 +247,27 @@ class _Loop:
             self._forget(self)
 
 
-#: Seconds to wait for a server that doesn't answer, unless the DSN says otherwise.
+#: Seconds to wait for a server that doesn't answer as a connection is made.
 PATIENCE = 10
+#: How long a host that is gone is waited for: without these, for as long as the system likes, which is minutes to hours.
+#: The DSN's own word on any of them stands. Only for TCP; a socket of this machine ends with its server.
+WAITING: dict[str, Any] = {
+    "connect_timeout": PATIENCE,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
 
 
 def waiting(dsn: str) -> dict[str, Any]:
-    """The limit of the wait for an answer, as an option of `connect`. Without one, a lost host would be waited for for minutes."""
+    """The limits of the wait for a server, as options of `connect`."""
     try:
-        return {} if "connect_timeout" in conninfo_to_dict(dsn) else {"connect_timeout": PATIENCE}
+        given = conninfo_to_dict(dsn)
     except psycopg.Error as error:
         failed = error
+    else:
+        return {name: value for name, value in WAITING.items() if name not in given}
     # Outside the handler: psycopg's own message quotes the text, and with it a password.
     raise no_answer(failed) from Scrubbed(failed)
 

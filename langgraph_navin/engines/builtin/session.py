@@ -70,11 +70,21 @@ class Model:
 
 def dead(connection: Sync | Async) -> bool:
     """Whether the server has spoken, or hung up, while nobody asked: an idle connection is silent."""
+    # Not `select`, which knows no descriptor above 1023.
+    poll = select.poll()
     try:
-        ready, _, _ = select.select([connection.fileno()], [], [], 0)
+        poll.register(connection.fileno(), select.POLLIN | select.POLLPRI)
     except (OSError, ValueError, psycopg.Error):
         return True
-    return bool(ready)
+    return bool(poll.poll(0))
+
+
+def lost(connection: Sync | Async, error: psycopg.Error) -> bool:
+    """Whether the connection ended before the server answered. It is finished then, so that nobody takes it for idle."""
+    if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
+        # psycopg may notice a reset while it waits, before libpq has read anything: the connection then looks open.
+        connection.pgconn.finish()
+    return connection.closed
 
 
 class Wire:
@@ -104,9 +114,10 @@ class Wire:
                     return _run(connection, query)
                 except psycopg.Error as error:
                     failed = error
-                if fresh or query.writes or not connection.closed:
+                unanswered = lost(connection, failed)
+                if fresh or query.writes or not unanswered:
                     # Outside the handler: PostgreSQL's own text, with values in it, would stay in the error's context.
-                    raise mapped(failed, sent=query.writes and connection.closed)
+                    raise mapped(failed, sent=query.writes and unanswered)
             self._connections.drop_idle()
         raise AssertionError("a fresh connection answers or raises")
 
@@ -160,8 +171,9 @@ class AsyncWire:
                     return await _arun(connection, query)
                 except psycopg.Error as error:
                     failed = error
-                if fresh or query.writes or not connection.closed:
-                    raise mapped(failed, sent=query.writes and connection.closed)
+                unanswered = lost(connection, failed)
+                if fresh or query.writes or not unanswered:
+                    raise mapped(failed, sent=query.writes and unanswered)
             self._connections.drop_idle()
         raise AssertionError("a fresh connection answers or raises")
 

@@ -1,3 +1,4 @@
+-- A plan is kept for every value ("force_generic_plan") where it is the same for all of them: planning anew would take longer than reading.
 -- One function an operation, called as one autocommit statement: it sets the caller for its own transaction, compares the
 -- policy epoch in the same statement as the data, and is one round trip. None is a security definer.
 
@@ -41,7 +42,7 @@ end $$;
 -- Many items by their keys; the position says which question a row answers.
 create function navin.get_many(p_tenant text, p_parts text, p_epoch bigint, p_ceiling int, p_kinds text[], p_partitions text[], p_ns text[], p_keys text[])
 returns table (stale boolean, pos bigint, id text, partition text, ns text, key text, value text, kind text, classification smallint, importance smallint,
-  source text, version int, created_at timestamptz, updated_at timestamptz, expires_at timestamptz, worn boolean) language plpgsql as $$
+  source text, version int, created_at timestamptz, updated_at timestamptz, expires_at timestamptz, worn boolean) language plpgsql set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 begin
   perform set_config('navin.tenant', p_tenant, true), set_config('navin.parts', p_parts, true), set_config('role', 'navin_app', true);
@@ -69,7 +70,7 @@ create function navin.newest(p_tenant text, p_parts text, p_epoch bigint, p_ceil
 returns table (stale boolean, id text, partition text, ns text, key text, value text, kind text, classification smallint, importance smallint,
   source text, version int, created_at timestamptz, updated_at timestamptz, expires_at timestamptz, worn boolean) language plpgsql
 -- Without statistics, fetching a whole partition and sorting it looks as cheap as the walk.
-set enable_sort = off set enable_bitmapscan = off as $$
+set enable_sort = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 begin
   perform set_config('navin.tenant', p_tenant, true), set_config('navin.parts', p_parts, true), set_config('role', 'navin_app', true);
@@ -103,7 +104,7 @@ end $$;
 -- Where there are many rows, one probe a namespace instead of all rows.
 create function navin.namespaces(p_tenant text, p_parts text, p_epoch bigint, p_ceiling int, p_kinds text[], p_partition text, p_from text, p_to text,
   p_depth int, p_limit int, p_offset int) returns table (stale boolean, cut text) language plpgsql
-set enable_sort = off set enable_bitmapscan = off as $$
+set enable_sort = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
   v_names text[]; v_count int;
