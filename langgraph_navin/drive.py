@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from .abc import AsyncSession, Session
-from .effects import Dispatch, Steps, Together
+from .effects import Dispatch, GivenUp, Steps, Together
 
 T = TypeVar("T")
 
@@ -40,6 +41,9 @@ def _perform(effect: Any, session: Session | None) -> Any:
                 return run(plan, inner)
         case Together(parts):
             return _side_by_side(parts, session)
+        case GivenUp():
+            # A blocking caller waits as long as its call lasts.
+            return frozenset()
     return _session(effect, session).perform(effect)
 
 
@@ -59,13 +63,17 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=8, thread_name_prefix="navin")
 
 
-async def arun(steps: Steps[T], session: AsyncSession | None = None) -> T:
+#: Answers the effect `GivenUp`.
+Asking: TypeAlias = Callable[[], frozenset[int]]
+
+
+async def arun(steps: Steps[T], session: AsyncSession | None = None, *, given_up: Asking = frozenset) -> T:
     """Carry out a plan, awaiting."""
     try:
         effect = next(steps)
         while True:
             try:
-                reply = await _aperform(effect, session)
+                reply = await _aperform(effect, session, given_up)
             except BaseException as error:
                 effect = steps.throw(error)
             else:
@@ -74,19 +82,21 @@ async def arun(steps: Steps[T], session: AsyncSession | None = None) -> T:
         return cast(T, stop.value)
 
 
-async def _aperform(effect: Any, session: AsyncSession | None) -> Any:
+async def _aperform(effect: Any, session: AsyncSession | None, given_up: Asking) -> Any:
     match effect:
         case Dispatch(engine, plan):
             async with engine.asession() as inner:
-                return await arun(plan, inner)
+                return await arun(plan, inner, given_up=given_up)
         case Together(parts):
             try:
                 async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(arun(part, session)) for part in parts]
+                    tasks = [group.create_task(arun(part, session, given_up=given_up)) for part in parts]
             except BaseExceptionGroup as failed:
                 # Both colours raise the bare error, its own cause kept.
                 raise failed.exceptions[0] from failed.exceptions[0].__cause__
             return [task.result() for task in tasks]
+        case GivenUp():
+            return given_up()
     return await _session(effect, session).perform(effect)
 
 

@@ -41,6 +41,11 @@ class Embed:
     query: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Which operations nobody waits for any more. Asked once, right before anything is sent: from then on they can't be left out."""
+
+
 def dispatch(engine: Engine, plan: Steps[T]) -> Steps[T]:
     return cast("T", (yield Dispatch(engine, plan)))
 
@@ -51,3 +56,8 @@ def together(parts: Iterable[Steps[T]]) -> Steps[list[T]]:
 
 def embed(texts: Sequence[str], *, query: bool = False) -> Steps[list[list[float]]]:
     return cast("list[list[float]]", (yield Embed(tuple(texts), query)))
+
+
+def given_up() -> Steps[frozenset[int]]:
+    """The `id()` of each operation of this batch that was given up."""
+    return cast("frozenset[int]", (yield GivenUp()))

@@ -124,6 +124,11 @@ class EngineUnavailable(NavinError, RuntimeError):
     code, status = "memory_engine_unavailable", 502
     retryable: ClassVar[bool] = False
 
+    @property
+    def answered(self) -> bool:
+        """Whether the engine is there and refused this once: something else may well be done by it now."""
+        return self.details.get("answered") is True
+
 
 class EngineRetryable(EngineUnavailable, ConnectionError):
     """As `EngineUnavailable`, and nothing was changed: trying again is safe."""

@@ -17,7 +17,7 @@ from .audit import AuditEvent
 from .callers import Caller
 from .capabilities import ISOLATIONS, SCHEMA_VERSION, Isolation, require
 from .effects import Steps, dispatch
-from .errors import EngineUnavailable, IsolationInsufficient, PolicyDenied
+from .errors import EngineUnavailable, IsolationInsufficient, NavinError, PolicyDenied
 from .items import KINDS, level
 from .operations import Access, Answer, Call, Operation, name_of
 from .policies.decide import Allowed, Known, Refused, decide
@@ -59,7 +59,7 @@ class OnePolicy:
 class Failed:
     """The error that an operation ended with, where others beside it may have had an answer."""
 
-    error: Exception
+    error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +106,22 @@ class Service:
         return (yield from self._decided_now(caller, lambda policy, access: self._whole(operations, caller, policy, access)))
 
     def each(self, operations: Sequence[Operation], caller: Caller) -> Steps[list[Answer | Failed]]:
-        """Plan operations that only happen to come together: each has the answer or the error that it would have alone."""
+        """Plan operations that only happen to come together: each has the answer or the error that it would have alone.
+
+        Raises an error that is none of ours, such as a model's, where nothing was done: it says nothing of the others.
+        """
         outcomes: dict[int, Answer | Failed] = {}
-        yield from self._decided_now(caller, lambda policy, access: self._apart(operations, caller, policy, access, outcomes))
-        return [outcomes[at] for at in range(len(operations))]
+        rest: Failed | None = None
+        try:
+            yield from self._decided_now(caller, lambda policy, access: self._apart(operations, caller, policy, access, outcomes))
+        except NavinError as error:
+            # Whoever has been answered by now stays answered.
+            rest = Failed(error)
+        except Exception as error:
+            if not outcomes:
+                raise
+            rest = Failed(error)
+        return [outcomes[at] if at in outcomes or rest is None else rest for at in range(len(operations))]
 
     def _decided_now(self, caller: Caller, attempt: Callable[[PolicyVersion, Access], Steps[T]]) -> Steps[T]:
         """Decide and do under the policy of now: again when it changed meanwhile."""
@@ -150,8 +162,8 @@ class Service:
         yield from self._halved(access, [(at, call) for at, call in decisions.items() if isinstance(call, Call)], outcomes)
         refusals = {at: refusal for at, refusal in decisions.items() if isinstance(refusal, _Refusal)}
         if refusals:
-            outcomes |= {at: Failed(refusal.error()) for at, refusal in refusals.items()}
             yield from dispatch(self.engine, self.engine.refuse(access, [refusal.event for refusal in refusals.values()]))
+            outcomes |= {at: Failed(refusal.error()) for at, refusal in refusals.items()}
 
     def _halved(self, access: Access, calls: Sequence[tuple[int, Call]], outcomes: dict[int, Answer | Failed]) -> Steps[None]:
         """Do calls at once; where that fails, half of them at a time, until whatever fails does so alone."""
@@ -160,15 +172,12 @@ class Service:
         tentative = replace(access, tentative=len(calls) > 1)
         try:
             answers = yield from dispatch(self.engine, self.engine.steps(tentative, [call for _, call in calls]))
-        except StalePolicy:
-            raise
-        except Exception as error:
+        except NavinError as error:
             failed = error
         else:
             outcomes |= {at: self._told(call.operation, answer) for (at, call), answer in zip(calls, answers, strict=True)}
             return
-        if len(calls) == 1 or isinstance(failed, EngineUnavailable):
-            # An engine that is away is away for all of them.
+        if len(calls) == 1 or _concerns_all(failed):
             outcomes |= {at: Failed(failed) for at, _ in calls}
             return
         middle = len(calls) // 2
@@ -234,6 +243,13 @@ class Service:
             "isolation": self.isolation,
             "session_memory": True,
         }
+
+
+def _concerns_all(error: NavinError) -> bool:
+    """Whether each operation of a batch would meet this error: the engine is away, or the store is set up wrongly."""
+    if isinstance(error, EngineUnavailable):
+        return not error.answered
+    return str(error.details.get("field", "")).startswith("index.")
 
 
 def _owned(reach: Reach, caller: Caller) -> Reach:

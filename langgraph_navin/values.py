@@ -48,7 +48,12 @@ def decode(text: str | bytes) -> dict[str, Any]:
 
 def check(value: object, name: str) -> None:
     """Refuse what JSON or PostgreSQL would change or reject, naming where in the value it is."""
-    if not _fits(value, 0):
+    try:
+        fits = _fits(value, 0)
+    except RecursionError:
+        # A legal value, on a stack that is nearly full: the walk below needs none.
+        fits = False
+    if not fits:
         _explain(value, name)
 
 

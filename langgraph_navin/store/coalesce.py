@@ -8,28 +8,22 @@ that meets nobody goes at once, in its own task. Two callers never share a batch
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextvars import Context
-from typing import Any, TypeAlias
 
 from ..callers import Caller
 from ..drive import arun
-from ..errors import NavinError
 from ..operations import Answer, Forget, Get, Operation, Remember
-from ..scopes import Labels
-from ..service import Failed, Service
+from ..service import Service
+from .flights import Asked, Flight, Place
 
 #: Operations in one batch.
 MOST = 500
 #: Bytes of values in one batch, about.
 HEAVIEST = 4_000_000
 #: Batches of one caller and loop under way at once: the other connections are for everybody else.
-SIDE_BY_SIDE = 4
-
-#: Where a write goes: writes to one place keep the order they were asked in. Reads have none.
-Place: TypeAlias = tuple[Labels, str] | None
+SIDE_BY_SIDE = 8
 
 
 class Coalescer:
@@ -48,11 +42,11 @@ class Coalescer:
             # A read of many rows is a statement of its own anyway.
             return self._alone(operation, caller)
         place = None if isinstance(operation, Get) else (operation.namespace, operation.key)
-        lines = self._lines(asyncio.get_running_loop())
-        key = caller, place is None
+        loop = asyncio.get_running_loop()
+        lines, key = self._lines(loop), (caller, place is None)
         if (line := lines.get(key)) is not None:
             return line.wait(operation, place)
-        line = lines[key] = _Line(self._service, caller, lambda: self._retire(lines, key))
+        line = lines[key] = _Line(self._service, caller, lambda: self._retire(loop, key))
         line.started(place)
         return self._first(line, operation, place, caller)
 
@@ -73,58 +67,24 @@ class Coalescer:
             lines = self._loops[loop] = {}
         return lines
 
-    def _retire(self, lines: dict[tuple[Caller, bool], _Line], key: tuple[Caller, bool]) -> None:
-        del lines[key]
+    def _retire(self, loop: asyncio.AbstractEventLoop, key: tuple[Caller, bool]) -> None:
+        lines = self._loops.get(loop, {})
+        lines.pop(key, None)
         if not lines:
-            self._loops.pop(asyncio.get_running_loop(), None)
-
-
-class _Asked(asyncio.Future[Answer]):
-    """An operation in its line, and the answer that its caller waits for."""
-
-    def __init__(self, operation: Operation, place: Place) -> None:
-        super().__init__()
-        self.operation, self.place = operation, place
-        self.flight: _Flight | None = None
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        cancelled = super().cancel(msg)
-        if cancelled and self.flight is not None:
-            self.flight.given_up()
-        return cancelled
-
-    def settle(self, outcome: Answer | Failed, *, shared: bool) -> None:
-        if self.done():
-            # Its caller was cancelled meanwhile; what was written stands.
-            return
-        if isinstance(outcome, Failed):
-            self.set_exception(_own(outcome.error) if shared else outcome.error)
-        else:
-            self.set_result(outcome)
-
-
-class _Flight:
-    """A batch under way. What nobody waits for any more is cancelled, as it would be alone."""
-
-    __slots__ = ("_awaited", "task")
-
-    def __init__(self, task: asyncio.Task[None], awaited: int) -> None:
-        self.task, self._awaited = task, awaited
-
-    def given_up(self) -> None:
-        self._awaited -= 1
-        if not self._awaited:
-            self.task.cancel()
+            self._loops.pop(loop, None)
 
 
 class _Line:
-    """What one caller asks in one event loop."""
+    """What one caller asks in one event loop, in the order it was asked."""
 
     def __init__(self, service: Service, caller: Caller, retire: Callable[[], None]) -> None:
         self._service, self._caller, self._retire = service, caller, retire
-        self._waiting: deque[_Asked] = deque()
+        self._loop = asyncio.get_running_loop()
+        #: Puts and deletes apart: a batch of both would have to take its turn in the database. Their order doesn't
+        #: matter here, since no place waits twice.
+        self._waiting: dict[type[Operation], deque[Asked]] = {Get: deque(), Remember: deque(), Forget: deque()}
         #: Places that wait or are under way, each with the writes that come after.
-        self._places: dict[Place, deque[_Asked] | None] = {}
+        self._places: dict[Place, deque[Asked] | None] = {}
         self._flights = 0
         self._scheduled = False
         #: An event loop holds its tasks weakly.
@@ -132,9 +92,9 @@ class _Line:
 
     # --- in ---------------------------------------------------------------------------------------------------
 
-    def wait(self, operation: Operation, place: Place) -> _Asked:
+    def wait(self, operation: Operation, place: Place) -> Asked:
         """Take a place in the line."""
-        asked = _Asked(operation, place)
+        asked = Asked(operation, place)
         if place is None or place not in self._places:
             self._occupy(place)
             self._ready(asked)
@@ -148,37 +108,28 @@ class _Line:
         if place is not None:
             self._places[place] = None
 
-    def _ready(self, asked: _Asked) -> None:
-        self._waiting.append(asked)
+    def _ready(self, asked: Asked) -> None:
+        self._waiting[type(asked.operation)].append(asked)
         if not self._scheduled:
             self._scheduled = True
             # In an empty context: nobody else's identity may be at hand while these are sent.
-            asyncio.get_running_loop().call_soon(self._flush, context=Context())
+            self._loop.call_soon(self._flush, context=Context())
 
     # --- under way --------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
         self._scheduled = False
-        while self._waiting and self._flights < SIDE_BY_SIDE:
-            if batch := self._batch():
-                self._flights += 1
+        while self._flights < SIDE_BY_SIDE and (kind := max(self._waiting.values(), key=len)):
+            if batch := self._batch(kind):
                 self._send(batch)
-        if not self._waiting and not self._flights:
+        if not self._flights and not any(self._waiting.values()):
             self._retire()
 
-    def _send(self, batch: list[_Asked]) -> None:
-        task = asyncio.get_running_loop().create_task(self._fly(batch), context=Context())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        flight = _Flight(task, len(batch))
-        for asked in batch:
-            asked.flight = flight
-
-    def _batch(self) -> list[_Asked]:
-        batch: list[_Asked] = []
+    def _batch(self, waiting: deque[Asked]) -> list[Asked]:
+        batch: list[Asked] = []
         weight = 0
-        while self._waiting and len(batch) < MOST and weight < HEAVIEST:
-            asked = self._waiting.popleft()
+        while waiting and len(batch) < MOST and weight < HEAVIEST:
+            asked = waiting.popleft()
             if asked.done():
                 # Cancelled before it was sent: it never happens.
                 self._free(asked.place)
@@ -187,55 +138,47 @@ class _Line:
                 weight += len(asked.operation.value) if isinstance(asked.operation, Remember) else 0
         return batch
 
-    async def _fly(self, batch: list[_Asked]) -> None:
-        try:
-            for asked, outcome in zip(batch, await self._outcomes(batch), strict=True):
-                asked.settle(outcome, shared=len(batch) > 1)
-        except asyncio.CancelledError:
-            # Where somebody still waits, it is the loop that ends, and nothing of this line will be carried out any more.
-            if any(not asked.done() for asked in batch):
-                self._abandon(batch)
-            raise
-        finally:
-            self.ended([asked.place for asked in batch])
+    def _send(self, batch: list[Asked]) -> None:
+        self._flights += 1
+        flight = Flight(batch)
+        flight.task = task = self._loop.create_task(flight.fly(self._service, self._caller), context=Context())
+        self._tasks.add(task)
+        # Not at the end of the task itself: one that is cancelled before its first step has no end.
+        task.add_done_callback(lambda task: self._landed(flight, task), context=Context())
 
-    def _abandon(self, batch: Sequence[_Asked]) -> None:
+    def _landed(self, flight: Flight, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        again = flight.landed()
+        if flight.ended_from_outside:
+            # It is the loop that ends: nothing of this line will be carried out any more.
+            self._abandon()
+        for asked in again:
+            self._send([asked])
+        self.ended([asked.place for asked in flight.batch if asked not in again])
+
+    def _abandon(self) -> None:
         followers = [asked for after in self._places.values() if after for asked in after]
-        for asked in (*batch, *self._waiting, *followers):
+        for asked in (*(asked for waiting in self._waiting.values() for asked in waiting), *followers):
             asked.cancel()
-
-    async def _outcomes(self, batch: Sequence[_Asked]) -> Sequence[Answer | Failed]:
-        try:
-            return await arun(self._service.each([asked.operation for asked in batch], self._caller))
-        except Exception as error:
-            return [Failed(error)] * len(batch)
 
     def started(self, place: Place) -> None:
         """One operation is under way by itself."""
         self._flights += 1
         self._occupy(place)
 
-    def ended(self, places: Sequence[Place]) -> None:
+    def ended(self, places: list[Place]) -> None:
         """A flight is over: the next write of each place may go."""
         self._flights -= 1
         for place in places:
             self._free(place)
-        if not self._scheduled:
+        if not self._scheduled and not self._loop.is_closed():
             self._flush()
 
     def _free(self, place: Place) -> None:
         if place is None:
             return
         if followers := self._places[place]:
-            self._waiting.append(followers.popleft())
+            following = followers.popleft()
+            self._waiting[type(following.operation)].append(following)
         else:
             del self._places[place]
-
-
-def _own(error: Exception) -> Exception:
-    """A copy of an error that several are told: raised twice, one object would gather the tracebacks of both."""
-    if not isinstance(error, NavinError):
-        return error
-    own = copy.copy(error)
-    own.__cause__ = error.__cause__
-    return own

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, cast
 
 from langgraph.store.base import GetOp, Item, ListNamespacesOp, MatchCondition, Op, PutOp, Result, SearchItem, SearchOp
@@ -47,7 +48,7 @@ class Words:
         document = dict(op.value) if isinstance(op.value, Mapping) else op.value
         # The application may go on changing its dict; what was checked is what is written, and what is found.
         value = encode(document)
-        if any(type(part) in (dict, list) for part in document.values()):
+        if not all(isinstance(part, (str, int, float, NoneType)) for part in document.values()):
             document = decode(value)
         return Remember(
             namespace,

@@ -14,7 +14,7 @@ import orjson
 from ...abc import AsyncSession, Session
 from ...audit import AuditEvent
 from ...capabilities import MEMORY
-from ...effects import Steps, embed
+from ...effects import Steps, embed, given_up
 from ...errors import NotFound
 from ...operations import (
     Access,
@@ -99,6 +99,9 @@ class BuiltinEngine:
             writes.take(at, call)
         vectors = yield from self._documents(writes)
         questions = yield from self._questions(calls)
+        for call in calls if (left := (yield from given_up())) else ():
+            if id(call.operation) in left:
+                writes.leave(call)
         answers: list[Answer] = [None] * len(calls)
         yield from self._read(access, calls, questions, answers)
         yield from self._rewrites(access, calls, writes)

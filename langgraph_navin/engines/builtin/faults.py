@@ -93,7 +93,7 @@ def unavailable(error: psycopg.Error, *, sent: bool) -> EngineUnavailable:
     # Connection errors (08) and a server that goes down (57P) are no answer; any other code is one, and undid the statement.
     answered = bool(state) and not state.startswith(("08", "57P"))
     told = "refused the statement, and nothing was changed" if answered else "didn't answer"
-    return EngineRetryable(f"PostgreSQL {told} {code}", engine="builtin")
+    return EngineRetryable(f"PostgreSQL {told} {code}", engine="builtin", answered=answered)
 
 
 def wrong_dims(known: object, given: object) -> InvalidRequest:

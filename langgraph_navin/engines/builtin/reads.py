@@ -13,7 +13,7 @@ from typing import Any
 from ...effects import Steps
 from ...items import MemoryItem
 from ...operations import Access, Call, Get, ListItems, ListNamespaces
-from ...scopes import Labels
+from ...scopes import Labels, indexed
 from ...values import dump
 from .asking import Worn, conditions_of, enter, fresh, partitions_of, portions_of, read, scope_of, shared
 from .conditions import Conditions, bounds, contained, literal_start, matching
@@ -21,13 +21,7 @@ from .documents import Place, place
 from .rows import COLUMNS, WIDTH, item
 from .statements import Row, composed, query, select
 
-#: Partitions in one statement: the policy compares each row with all of them.
-PORTION = 200
-#: Candidates of a first look, at least. Later looks take four times as many.
-FIRST_LOOK = 50
 _UNLIMITED = 2**31 - 1
-#: How often a search starts again because an item changed between the scoring of its text and the look at its row.
-PATIENCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +85,9 @@ class Reads:
         rows: list[Row] = []
         for partitions in portions:
             rows += yield from self._newest(access, op, partitions, alone=len(portions) == 1)
+        # By the form that stands in keys, as pages are cut: a long namespace is its beginning and a hash there.
+        rows.sort(key=lambda row: (-row[11].timestamp(), indexed(row[2]), row[3]))
         if len(portions) > 1:
-            rows.sort(key=lambda row: (-row[11].timestamp(), row[2], row[3]))
             rows = rows[op.offset : op.offset + op.limit]
         worn = Worn()
         for row in rows:

@@ -152,6 +152,13 @@ class Writes:
             case Forget() as write:
                 self.forget(at, place(call.partition.text, write), None)
 
+    def leave(self, call: Call) -> None:
+        """Leave out what nobody waits for."""
+        if isinstance(call.operation, (Remember, Forget)):
+            where = place(call.partition.text, call.operation)
+            self.puts.pop(where, None)
+            self.gone.pop(where, None)
+
     def put(self, at: int, partition: str, write: Remember, *, by_id: bool = False) -> None:
         put = Put.of(partition, write, self.index.fields, embeds=self.index.model is not None, by_id=by_id)
         self.gone.pop(put.place, None)

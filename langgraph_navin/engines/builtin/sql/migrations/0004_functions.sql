@@ -192,22 +192,23 @@ begin
         from unnest(v_parts) x (p) order by 1) b;
   end if;
   if p_gone is not null then
-    -- Locks in one order over puts and deletes: two batches never wait for each other.
-    select bool_or(l.held and l.dies) into v_held from (
-      select i.held, x.dies from navin.items i join (
-        select g.p, g.n, g.k, true as dies from json_to_recordset(p_gone) g (p text, n text, k text)
-        union all select g.p, g.n, g.k, false from json_to_recordset(p_puts) g (p text, n text, k text)) x
-        on i.tenant_id = p_tenant and i.partition = x.p and i.ns = x.n and i.key = x.k
-      order by i.partition, i.ns, i.key for update of i) l;
-    if v_held then raise exception 'legal_hold' using errcode = 'NV002'; end if;
+    -- Locks in one order over puts and deletes: two batches never wait for each other. Only what was locked is deleted: a row that
+    -- appears meanwhile would be locked out of turn.
     with e as materialized (select coalesce((select epoch from navin.epochs where tenant_id = p_tenant), 0) <> p_epoch as stale),
-    d as (delete from navin.items i using e, json_to_recordset(p_gone) g (p text, n text, k text, i uuid)
-      where not e.stale and i.tenant_id = p_tenant and i.partition = g.p and i.ns = g.n and i.key = g.k and (g.i is null or i.id = g.i)
-        and i.classification <= p_ceiling and (p_kinds is null or i.kind = any (p_kinds))
+    l as materialized (
+      select i.partition, i.ns, i.key, i.held, x.dies, x.i from navin.items i join (
+        select g.p, g.n, g.k, g.i, true as dies from json_to_recordset(p_gone) g (p text, n text, k text, i uuid)
+        union all select g.p, g.n, g.k, null, false from json_to_recordset(p_puts) g (p text, n text, k text)) x
+        on i.tenant_id = p_tenant and i.partition = x.p and i.ns = x.n and i.key = x.k
+      order by i.partition, i.ns, i.key for update of i),
+    d as (delete from navin.items i using e, l
+      where not e.stale and l.dies and i.tenant_id = p_tenant and i.partition = l.partition and i.ns = l.ns and i.key = l.key
+        and (l.i is null or i.id = l.i) and i.classification <= p_ceiling and (p_kinds is null or i.kind = any (p_kinds))
       returning i.partition, i.ns, i.key, i.expires_at)
-    select (select stale from e), jsonb_agg(jsonb_build_array(d.partition, d.ns, d.key)) filter (where p_told
-      and (d.expires_at is null or d.expires_at > clock_timestamp())) into v_stale, forgot from d;
+    select (select stale from e), (select bool_or(l.held) from l where l.dies), jsonb_agg(jsonb_build_array(d.partition, d.ns, d.key))
+      filter (where p_told and (d.expires_at is null or d.expires_at > clock_timestamp())) into v_stale, v_held, forgot from d;
     if v_stale then raise exception 'stale' using errcode = 'NV001'; end if;
+    if v_held then raise exception 'legal_hold' using errcode = 'NV002'; end if;
   end if;
   if p_count > 0 then
     if (select count(*) from navin.partitions p where p.tenant_id = p_tenant and p.partition = any (v_parts)) < cardinality(v_parts) then
