@@ -17,6 +17,7 @@ Classification: TypeAlias = Literal["public", "internal", "confidential", "restr
 KINDS: tuple[Kind, ...] = get_args(Kind)
 #: In rising order: the position is the level that is stored and compared.
 CLASSIFICATIONS: tuple[Classification, ...] = get_args(Classification)
+_LEVELS: dict[str, int] = {word: at for at, word in enumerate(CLASSIFICATIONS)}
 
 DEFAULT_KIND: Kind = "fact"
 DEFAULT_CLASSIFICATION: Classification = "internal"
@@ -33,9 +34,10 @@ def new_id() -> str:
 
 def level(classification: str) -> int:
     """The stored number of a classification; raises `InvalidRequest` for a word that isn't one."""
-    if classification not in CLASSIFICATIONS:
-        raise InvalidRequest(f"classification must be one of {', '.join(CLASSIFICATIONS)}", field="classification")
-    return CLASSIFICATIONS.index(classification)
+    try:
+        return _LEVELS[classification]
+    except (KeyError, TypeError):
+        raise InvalidRequest(f"classification must be one of {', '.join(CLASSIFICATIONS)}", field="classification") from None
 
 
 def check_kind(kind: str) -> None:

@@ -62,17 +62,26 @@ def _fits(node: object, depth: int) -> bool:
     kind = type(node)
     if kind is str:
         return _storable(cast(str, node))
-    if kind is dict:
-        return depth < DEPTH_LIMIT and all(
-            type(key) is str and _storable(key) and _fits(part, depth + 1) for key, part in cast("dict[object, object]", node).items()
-        )
-    if kind is list:
-        return depth < DEPTH_LIMIT and all(_fits(part, depth + 1) for part in cast("list[object]", node))
+    if kind is dict or kind is list:
+        return depth < DEPTH_LIMIT and _parts_fit(node, depth + 1)
     if kind is int:
         return INT_MIN <= cast(int, node) <= INT_MAX
     if kind is float:
         return math.isfinite(cast(float, node))
     return kind is bool or node is None
+
+
+def _parts_fit(node: Any, depth: int) -> bool:
+    if type(node) is dict:
+        for key in node:
+            if type(key) is not str or not _storable(key):
+                return False
+        node = node.values()
+    # A loop and not `all(…)`: this is walked for every value that is written.
+    for part in node:
+        if not _fits(part, depth):
+            return False
+    return True
 
 
 def _storable(text: str) -> bool:

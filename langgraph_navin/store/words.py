@@ -17,6 +17,8 @@ from ..scopes import check_key, check_labels, check_namespace, encodable
 from ..settings import TTL_LIMIT
 from ..values import decode, encode
 
+#: What can't change under whoever reads it later.
+_PLAIN = frozenset({str, int, float, bool, NoneType})
 #: Where LangGraph says "no limit".
 _UNLIMITED = 2**31 - 1
 
@@ -45,10 +47,10 @@ class Words:
         if op.value is None:
             return Forget(namespace, key)
         # LangGraph allows any mapping.
-        document = dict(op.value) if isinstance(op.value, Mapping) else op.value
+        document = dict(op.value) if type(op.value) is dict or isinstance(op.value, Mapping) else op.value
         # The application may go on changing its dict; what was checked is what is written, and what is found.
         value = encode(document)
-        if not all(isinstance(part, (str, int, float, NoneType)) for part in document.values()):
+        if not _PLAIN.issuperset(map(type, document.values())):
             document = decode(value)
         return Remember(
             namespace,

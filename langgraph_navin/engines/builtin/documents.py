@@ -42,6 +42,8 @@ class Put:
     @classmethod
     def of(cls, partition: str, write: Remember, configured: Sequence[str], *, embeds: bool, by_id: bool = False) -> Put:
         chosen = paths(write.index, configured)
+        if not chosen:
+            return cls(place(partition, write), write, (), 0, {}, by_id=by_id)
         texts = tuple(embedded(write.document, chosen)) if embeds else ()
         return cls(place(partition, write), write, texts, *counted(spoken(write.document, chosen)), by_id=by_id)
 
@@ -65,17 +67,24 @@ class Put:
         """What most puts don't have, and then don't send."""
         write = self.write
         whole = joined(write.namespace)
-        more = {
-            "w": None if whole == ns else whole,
-            "m": write.importance,
-            "s": None if write.source is None else orjson.Fragment(dump(dict(write.source))),
-            "t": write.ttl,
-            "d": self.length or None,
-            "e": min(len(self.texts), 32_767) or None,
-            "x": write.expected_version,
-            "u": self.by_id or None,
-        }
-        return {name: value for name, value in more.items() if value is not None}
+        more: dict[str, Any] = {}
+        if whole != ns:
+            more["w"] = whole
+        if write.importance is not None:
+            more["m"] = write.importance
+        if write.source is not None:
+            more["s"] = orjson.Fragment(dump(dict(write.source)))
+        if write.ttl is not None:
+            more["t"] = write.ttl
+        if self.length:
+            more["d"] = self.length
+        if self.texts:
+            more["e"] = min(len(self.texts), 32_767)
+        if write.expected_version is not None:
+            more["x"] = write.expected_version
+        if self.by_id:
+            more["u"] = True
+        return more
 
 
 def place(partition: str, write: Any) -> Place:
