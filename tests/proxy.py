@@ -16,6 +16,8 @@ from typing import Literal, Self
 from psycopg.conninfo import make_conninfo
 
 Direction = Literal["request", "answer"]
+#: libpq's Flush asks for nothing new. One that comes after the answer stays without one, and its connection is idle all the same.
+_FLUSH = b"H\x00\x00\x00\x04"
 #: Requests of a new connection: the startup message, and perhaps a question about what it has reached.
 _HANDSHAKE, _IN_USE = 1, 3
 
@@ -89,9 +91,11 @@ class Proxy:
         """Close what has been idle for so long, inside the block."""
         self.idle = seconds
         self._wake()
-        yield
-        self.idle = None
-        self._wake()
+        try:
+            yield
+        finally:
+            self.idle = None
+            self._wake()
 
     @contextmanager
     def silent(self) -> Iterator[None]:
@@ -181,9 +185,10 @@ class _Link:
         if not data or self._proxy.swallowing:
             return bool(data)
         direction: Direction = "request" if source is self._client else "answer"
-        if direction == "request" and self._turn == "answer":
-            self._requests += 1
-        self._turn = direction
+        if data.replace(_FLUSH, b""):
+            if direction == "request" and self._turn == "answer":
+                self._requests += 1
+            self._turn = direction
         target = self._server if source is self._client else self._client
         cut = self._proxy.take(self._hit(direction))
         if cut is None:
