@@ -117,6 +117,23 @@ async def test_a_model_that_fails_oddly_fails_its_own_text_alone(navin: Navin, m
     assert await ended(*calls) == [told if n == 3 else "NoneType" for n in range(6)]
 
 
+async def test_a_model_that_is_down_is_asked_side_by_side(navin: Navin, model: Trouble, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without batches: one call after the other would take as long as all of them together."""
+    at_once, most = 0, 0
+
+    async def down(texts: list[str]) -> list[list[float]]:
+        nonlocal at_once, most
+        at_once, most = at_once + 1, max(most, at_once + 1)
+        await asyncio.sleep(0)
+        at_once -= 1
+        raise ValueError("this model is down")
+
+    monkeypatch.setattr(model, "aembed_documents", down)
+    calls = [asyncio.create_task(navin.store.aput(NS, f"k-{n}", {"text": f"text {n}"})) for n in range(20)]
+    assert await ended(*calls) == ["ValueError"] * 20
+    assert most == 19
+
+
 async def test_what_was_given_up_doesnt_overwrite_what_was_acknowledged_later(navin: Navin, model: Trouble) -> None:
     """A caller's time is up, he writes again by another way and is told that it is done: the first write must not come after."""
     calls = [asyncio.create_task(navin.store.aput(NS, key, {"text": "slow"})) for key in ("direct", "k", "neighbour")]

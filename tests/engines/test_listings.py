@@ -17,7 +17,7 @@ from langgraph_navin.store import NavinStore
 
 OWNER = ("user", "u-1")
 #: Labels whose order or length is special: below the separator, a prefix of another, the last character there is, a hashed one.
-LABELS = ["a", "a b", "a\tb", "b", "bb", "A", "é", "\U0010ffff", "x" * 700, "x" * 700 + "y", "%", "_"]
+LABELS = ["a", "a b", "a\tb", "b", "bb", "A", "é", "\U0010ffff", "x" * 700, "x" * 700 + "y", "z" * 950, "z" * 940, "%", "_"]
 FILTERS: list[dict[str, Any] | None] = [
     None,
     {},
@@ -80,7 +80,15 @@ def pages(store: NavinStore, prefix: tuple[str, ...], filter: dict[str, Any] | N
 
 @pytest.mark.parametrize("filter", FILTERS, ids=str)
 def test_newest_first(filled: Navin, filter: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    for prefix in (OWNER, (*OWNER, "a"), (*OWNER, "\U0010ffff"), (*OWNER, "x" * 700), (*OWNER, "gone"), (*OWNER, "none")):
+    for prefix in (
+        OWNER,
+        (*OWNER, "a"),
+        (*OWNER, "\U0010ffff"),
+        (*OWNER, "x" * 700),
+        (*OWNER, "z" * 950),
+        (*OWNER, "gone"),
+        (*OWNER, "none"),
+    ):
         quick, general = both(monkeypatch, lambda prefix=prefix: pages(filled.store, prefix, filter))
         assert quick == general
 
